@@ -1,0 +1,265 @@
+package catalog
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Engine names, as profiles and `llmgw engines` spell them.
+const (
+	EngineLlamaCpp = "llamacpp"
+	EngineSim      = "sim"
+)
+
+// Weight formats. Each names the kind of engine that can read the file.
+const (
+	FormatGGUF = "gguf"
+	FormatSim  = "sim" // parameters of the simulated engine
+)
+
+// Model is a catalog entry: what the mesh serves under one name.
+type Model struct {
+	ID       string     `json:"id"`   // the folded name; the row's key
+	Name     string     `json:"name"` // as the user spelled it
+	Aliases  []string   `json:"aliases,omitempty"`
+	Source   Source     `json:"source"`
+	Limits   Limits     `json:"limits"`
+	Scale    Scale      `json:"scale"`
+	Pin      string     `json:"pin,omitempty"` // peer ID of the only node that may hold it
+	State    ModelState `json:"state"`
+	Profiles []Profile  `json:"profiles,omitempty"` // sorted by ID
+}
+
+// Source says where a model's weights came from and what they are. It is one
+// cell: two creations of one name cannot mix two sources.
+type Source struct {
+	URI       string `json:"uri"`
+	Revision  string `json:"revision,omitempty"` // what the source calls this version
+	Digest    string `json:"digest"`             // sha256:<64 hex digits> of the file
+	SizeBytes int64  `json:"size_bytes"`
+	Format    string `json:"format"`
+	// Architecture, ContextTrain and KVBytesPerToken are read from the file's
+	// header; zero when the header does not tell.
+	Architecture    string `json:"architecture,omitempty"`
+	ContextTrain    int    `json:"context_train,omitempty"`      // tokens
+	KVBytesPerToken int64  `json:"kv_bytes_per_token,omitempty"` // at 16 bits
+}
+
+// Limits bounds a request to a model. Zero means that the engine decides.
+type Limits struct {
+	Context   int `json:"context,omitempty"`    // tokens of one request
+	MaxOutput int `json:"max_output,omitempty"` // tokens of one answer
+}
+
+// Scale says how many replicas are wanted.
+type Scale struct {
+	Min  int           `json:"min"`
+	Max  int           `json:"max"`
+	Idle time.Duration `json:"idle,omitempty"` // unload after this long without a request; 0 never
+}
+
+// ModelState is what an admin asked for, not what is running.
+type ModelState string
+
+// A stopped model keeps its entry and files and refuses requests.
+const (
+	ModelServed  ModelState = "served"
+	ModelStopped ModelState = "stopped"
+)
+
+// Profile says how a model runs on a class of hardware.
+type Profile struct {
+	ID         string   `json:"id"`
+	Engine     string   `json:"engine"`
+	Args       []string `json:"args,omitempty"`     // extra engine flags, checked by the adapter's allow-list
+	Context    int      `json:"context,omitempty"`  // tokens of one request; 0: DefaultContext or less
+	Parallel   int      `json:"parallel,omitempty"` // requests at once; 0: DefaultParallel
+	Embeddings bool     `json:"embeddings,omitempty"`
+	Priority   int      `json:"priority,omitempty"` // higher is tried first
+}
+
+const (
+	// DefaultContext bounds a request's tokens unless the profile says more:
+	// KV memory grows with it, and a box should not be filled by a default.
+	DefaultContext = 4096
+	// DefaultParallel is llama-server's own default number of slots.
+	DefaultParallel = 4
+)
+
+// ContextTokens is the number of tokens one request may use under p.
+func (m Model) ContextTokens(p Profile) int {
+	ctx := p.Context
+	if ctx == 0 {
+		ctx = DefaultContext
+	}
+	for _, limit := range []int{m.Limits.Context, m.Source.ContextTrain} {
+		if limit > 0 && ctx > limit {
+			ctx = limit
+		}
+	}
+	return ctx
+}
+
+// Slots is the number of requests that p serves at once.
+func (p Profile) Slots() int {
+	if p.Parallel > 0 {
+		return p.Parallel
+	}
+	return DefaultParallel
+}
+
+// MemoryNeed estimates the bytes that one replica of m needs under p: the file
+// plus the KV cache of all slots when the header tells its size, else 1.2
+// times the file.
+func (m Model) MemoryNeed(p Profile) int64 {
+	if m.Source.Format == FormatSim {
+		return 64 << 20 // the simulated engine holds no weights
+	}
+	if m.Source.KVBytesPerToken == 0 {
+		return m.Source.SizeBytes + m.Source.SizeBytes/5
+	}
+	return m.Source.SizeBytes + m.Source.KVBytesPerToken*int64(m.ContextTokens(p))*int64(p.Slots())
+}
+
+// FoldName is the form of a model's name that is compared and stored as its ID.
+func FoldName(name string) string { return strings.ToLower(name) }
+
+// Assignment says which node owns one slot of a model. It is one cell; of two,
+// the one with the higher (Epoch, Steward) stays.
+type Assignment struct {
+	Model   string `json:"model"`
+	Slot    int    `json:"slot"`
+	Owner   string `json:"owner"` // peer ID; empty: vacant
+	Epoch   uint64 `json:"epoch"`
+	Steward string `json:"steward"` // peer ID of the node that wrote it
+	Reason  string `json:"reason"`  // for a person
+}
+
+// Shard is one node's part of a replica: everything an engine adapter needs.
+type Shard struct {
+	Model    Model
+	Profile  Profile
+	Slot     int
+	Epoch    uint64
+	Weights  string // absolute path of the weight file
+	Devices  []Device
+	Hostname string
+}
+
+// DeviceKind tells what computes.
+type DeviceKind string
+
+// Device kinds.
+const (
+	DeviceCPU    DeviceKind = "cpu"
+	DeviceNVIDIA DeviceKind = "nvidia"
+	DeviceAMD    DeviceKind = "amd"
+)
+
+// Device is something that holds weights and computes. Memory that could not
+// be measured is nil: unknown is never zero.
+type Device struct {
+	ID          string     `json:"id"` // "cpu" or a GPU's UUID; never an index
+	Kind        DeviceKind `json:"kind"`
+	Name        string     `json:"name"`
+	MemoryTotal *int64     `json:"memory_total,omitempty"` // bytes
+	MemoryFree  *int64     `json:"memory_free,omitempty"`  // bytes, as measured
+	BusyPercent *float64   `json:"busy_percent,omitempty"`
+	Celsius     *float64   `json:"celsius,omitempty"`
+}
+
+// Inventory is a box's hardware as measured. GPUs that could not be read are
+// named in Notes with the driver's own words.
+type Inventory struct {
+	Arch     string   `json:"arch"`
+	OS       string   `json:"os"`
+	Threads  int      `json:"threads"`
+	RAMTotal *int64   `json:"ram_total,omitempty"` // bytes
+	RAMFree  *int64   `json:"ram_free,omitempty"`  // bytes available to a new process
+	Devices  []Device `json:"devices"`             // the CPU is always the last
+	Notes    []string `json:"notes,omitempty"`
+}
+
+// EngineInfo is an engine that is installed on a node.
+type EngineInfo struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	From    string `json:"from"` // how it got here: configured, PATH, wheel, built in
+	Path    string `json:"path,omitempty"`
+	Build   string `json:"build,omitempty"` // SHA-256 of the binary: the same on both ends of a split
+}
+
+// ReplicaState is where a replica stands on its node. Only Ready is routed to.
+type ReplicaState string
+
+// Replica states, in the order of a normal life.
+const (
+	ReplicaStarting    ReplicaState = "starting"    // process started, engine does not answer yet
+	ReplicaLoading     ReplicaState = "loading"     // engine answers and loads
+	ReplicaWarming     ReplicaState = "warming"     // loaded, the one test token is awaited
+	ReplicaReady       ReplicaState = "ready"       // serves
+	ReplicaStopping    ReplicaState = "stopping"    // drains and ends
+	ReplicaBackoff     ReplicaState = "backoff"     // died, will be started again
+	ReplicaQuarantined ReplicaState = "quarantined" // died too often; waits for a change or an admin
+	ReplicaFailed      ReplicaState = "failed"      // cannot start as it is
+)
+
+// ReplicaStatus is what a node says of one of its replicas, by presence.
+type ReplicaStatus struct {
+	Model   string       `json:"model"` // model ID
+	Slot    int          `json:"slot"`
+	Epoch   uint64       `json:"epoch"`
+	Digest  string       `json:"digest"`
+	Engine  string       `json:"engine"`
+	Profile string       `json:"profile"`
+	State   ReplicaState `json:"state"`
+	Since   int64        `json:"since"` // unix seconds on the holder's clock; for display
+	Reason  string       `json:"reason,omitempty"`
+	// LastLines are the engine's last output lines when it failed.
+	LastLines []string `json:"last_lines,omitempty"`
+	Device    string   `json:"device,omitempty"`
+	Context   int      `json:"context,omitempty"`   // tokens of one request, as the engine reports
+	Slots     int      `json:"slots,omitempty"`     // requests at once
+	InFlight  int      `json:"in_flight,omitempty"` // relays now
+	Restarts  int      `json:"restarts,omitempty"`
+	Adopted   bool     `json:"adopted,omitempty"` // found running by a daemon that came back
+	PID       int      `json:"pid,omitempty"`
+}
+
+// FetchStatus is a download in progress, by presence.
+type FetchStatus struct {
+	Source string `json:"source"`
+	As     string `json:"as"`
+	Phase  string `json:"phase"`
+	Done   int64  `json:"done"`
+	Total  int64  `json:"total"` // 0: unknown
+}
+
+// Presence is what a node tells of itself: never on disk, replaced whole, the
+// highest (Boot, Sequence) stays. Remote times in it are for display only.
+type Presence struct {
+	Peer      string          `json:"peer"`
+	Boot      uint64          `json:"boot"`
+	Sequence  uint64          `json:"sequence"`
+	Name      string          `json:"name"`
+	Version   string          `json:"version"`
+	Addresses []string        `json:"addresses"` // multiaddrs of the mesh port
+	API       []string        `json:"api"`       // host:port of the public port
+	Inventory Inventory       `json:"inventory"`
+	Engines   []EngineInfo    `json:"engines"`
+	Replicas  []ReplicaStatus `json:"replicas"`
+	Weights   []string        `json:"weights"` // digests on disk
+	Fetches   []FetchStatus   `json:"fetches,omitempty"`
+	Stopping  bool            `json:"stopping,omitempty"`
+	DiskFree  *int64          `json:"disk_free,omitempty"` // bytes where weights go
+}
+
+// Replica finds the node's replica of one slot of a model.
+func (p Presence) Replica(model string, slot int) (ReplicaStatus, bool) {
+	i := slices.IndexFunc(p.Replicas, func(r ReplicaStatus) bool { return r.Model == model && r.Slot == slot })
+	if i < 0 {
+		return ReplicaStatus{}, false
+	}
+	return p.Replicas[i], true
+}
