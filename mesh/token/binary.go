@@ -1,0 +1,192 @@
+package token
+
+import (
+	"crypto/ed25519"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Address families of the binary form.
+const (
+	familyIPv4 = 4
+	familyIPv6 = 6
+	familyName = 0 // a DNS name, length-prefixed
+)
+
+// maxName is the longest DNS name.
+const maxName = 253
+
+func (t Token) marshal() ([]byte, error) {
+	if len(t.Seeds) == 0 || len(t.Seeds) > maxSeeds {
+		return nil, fmt.Errorf("encode token: %d boxes, want 1 to %d", len(t.Seeds), maxSeeds)
+	}
+	raw := []byte{version}
+	raw = append(raw, t.Mesh[:]...)
+	raw = append(raw, t.ID[:]...)
+	raw = append(raw, t.Secret[:]...)
+	raw = append(raw, byte(len(t.Seeds)))
+	for _, seed := range t.Seeds {
+		var err error
+		if raw, err = appendSeed(raw, seed); err != nil {
+			return nil, fmt.Errorf("encode token: %w", err)
+		}
+	}
+	return raw, nil
+}
+
+func appendSeed(raw []byte, seed Seed) ([]byte, error) {
+	if len(seed.Key) != ed25519.PublicKeySize {
+		return nil, fmt.Errorf("public key of %d bytes", len(seed.Key))
+	}
+	if len(seed.Addrs) == 0 || len(seed.Addrs) > maxAddrs {
+		return nil, fmt.Errorf("%d addresses of a box, want 1 to %d", len(seed.Addrs), maxAddrs)
+	}
+	raw = append(raw, seed.Key...)
+	raw = append(raw, byte(len(seed.Addrs)))
+	for _, addr := range seed.Addrs {
+		var err error
+		if raw, err = appendAddr(raw, addr); err != nil {
+			return nil, err
+		}
+	}
+	return raw, nil
+}
+
+func appendAddr(raw []byte, addr string) ([]byte, error) {
+	host, port, err := splitAddr(addr)
+	if err != nil {
+		return nil, err
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip.Zone() != "" {
+			return nil, fmt.Errorf("address %q has a zone, which means nothing on another box", addr)
+		}
+		ip = ip.Unmap()
+		family := byte(familyIPv6)
+		if ip.Is4() {
+			family = familyIPv4
+		}
+		raw = append(append(raw, family), ip.AsSlice()...)
+	} else {
+		if !nameOK(host) {
+			return nil, fmt.Errorf("address %q has no usable host name", addr)
+		}
+		raw = append(append(raw, familyName, byte(len(host))), host...)
+	}
+	return append(raw, byte(port>>8), byte(port)), nil
+}
+
+func splitAddr(addr string) (host string, port uint16, err error) {
+	i := strings.LastIndexByte(addr, ':')
+	if i < 0 {
+		return "", 0, fmt.Errorf("address %q has no port", addr)
+	}
+	n, err := strconv.ParseUint(addr[i+1:], 10, 16)
+	if err != nil || n == 0 {
+		return "", 0, fmt.Errorf("address %q has no usable port", addr)
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(addr[:i], "["), "]"), uint16(n), nil
+}
+
+func nameOK(name string) bool {
+	if name == "" || len(name) > maxName {
+		return false
+	}
+	for _, c := range []byte(name) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '.', c == '_':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// reader takes bytes off the front and remembers whether there were enough.
+type reader struct {
+	rest  []byte
+	short bool
+}
+
+func (r *reader) take(n int) []byte {
+	if r.short || n > len(r.rest) {
+		r.short = true
+		return make([]byte, n)
+	}
+	head := r.rest[:n]
+	r.rest = r.rest[n:]
+	return head
+}
+
+func (r *reader) byte() byte { return r.take(1)[0] }
+
+func unmarshal(raw []byte) (Token, error) {
+	r := &reader{rest: raw}
+	if v := r.byte(); v != version {
+		return Token{}, &Error{Kind: Unsupported, Detail: fmt.Sprintf("the token has version %d, this llmgw knows %d", v, version)}
+	}
+	var t Token
+	copy(t.Mesh[:], r.take(len(t.Mesh)))
+	copy(t.ID[:], r.take(len(t.ID)))
+	copy(t.Secret[:], r.take(len(t.Secret)))
+	n := int(r.byte())
+	if n == 0 || n > maxSeeds {
+		return Token{}, mistyped("it names no box to ask")
+	}
+	for range n {
+		seed, ok := readSeed(r)
+		if !ok {
+			return Token{}, mistyped("it is cut short")
+		}
+		t.Seeds = append(t.Seeds, seed)
+	}
+	if r.short || len(r.rest) > 0 {
+		return Token{}, mistyped("its length is wrong")
+	}
+	return t, nil
+}
+
+func readSeed(r *reader) (Seed, bool) {
+	seed := Seed{Key: ed25519.PublicKey(append([]byte(nil), r.take(ed25519.PublicKeySize)...))}
+	n := int(r.byte())
+	if r.short || n == 0 || n > maxAddrs {
+		return Seed{}, false
+	}
+	for range n {
+		addr, ok := readAddr(r)
+		if !ok {
+			return Seed{}, false
+		}
+		seed.Addrs = append(seed.Addrs, addr)
+	}
+	return seed, true
+}
+
+func readAddr(r *reader) (string, bool) {
+	var host string
+	switch r.byte() {
+	case familyIPv4:
+		host = netip.AddrFrom4([4]byte(r.take(4))).String()
+	case familyIPv6:
+		ip := netip.AddrFrom16([16]byte(r.take(16)))
+		if ip.Is4In6() { // one address, one form
+			return "", false
+		}
+		host = "[" + ip.String() + "]"
+	case familyName:
+		host = string(r.take(int(r.byte())))
+		if _, err := netip.ParseAddr(host); err == nil || !nameOK(host) {
+			return "", false
+		}
+	default:
+		return "", false
+	}
+	p := r.take(2)
+	port := uint16(p[0])<<8 | uint16(p[1])
+	if r.short || port == 0 {
+		return "", false
+	}
+	return host + ":" + strconv.Itoa(int(port)), true
+}
