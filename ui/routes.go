@@ -1,0 +1,140 @@
+package ui
+
+import (
+	"net/http"
+	"strings"
+)
+
+// access says who may use a route.
+type access int
+
+const (
+	closed     access = iota // nobody; the zero value, so that a forgotten word opens nothing
+	anyone                   // strangers too; such a route must show no data
+	session                  // a browser with a session, and the socket
+	socketOnly               // the unix socket alone
+)
+
+const prefix = "/admin/v1/"
+
+// route is one method and path of the admin API.
+type route struct {
+	method string
+	path   string // under prefix; may end in one {wildcard}
+	who    access
+	serve  handler
+}
+
+// handler answers a request or returns why not; it must not do both.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// routes is the whole admin API.
+func (u *UI) routes() []route {
+	b := u.cfg.Backend
+	return []route{
+		{"GET", "status", session, u.getStatus},
+		{"GET", "overview", session, u.getOverview},
+		{"GET", "nodes", session, u.getNodes},
+		{"GET", "models", session, u.getModels},
+		{"GET", "replicas", session, u.getReplicas},
+		{"GET", "engines", session, u.getEngines},
+		{"GET", "keys", session, u.getKeys},
+		{"GET", "tokens", session, u.getTokens},
+		{"GET", "config", session, u.getConfig},
+		{"POST", "session", anyone, u.postSession},
+		{"DELETE", "session", session, u.deleteSession},
+		{"POST", "models/load", socketOnly, accept(b.Load, func(o *LoadResult) { o.SchemaVersion = SchemaVersion })},
+		{"POST", "models/unload", socketOnly, accept(b.Unload, func(o *UnloadResult) { o.SchemaVersion = SchemaVersion })},
+		{"POST", "models/pull", socketOnly, u.postPull},
+		{"POST", "engines/install", socketOnly, u.postInstall},
+		{"POST", "tokens", socketOnly, accept(b.NewToken, func(o *TokenResult) { o.SchemaVersion = SchemaVersion })},
+		{"POST", "join", socketOnly, accept(b.Join, func(o *JoinResult) { o.SchemaVersion = SchemaVersion })},
+		{"POST", "leave", socketOnly, u.postLeave},
+		{"POST", "keys", socketOnly, accept(b.NewKey, func(o *KeyResult) { o.SchemaVersion = SchemaVersion })},
+		{"POST", "keys/first", socketOnly, u.postFirstKey},
+		{"DELETE", "keys/{key}", socketOnly, u.deleteKey},
+		{"POST", "ui-link", socketOnly, u.postLink},
+	}
+}
+
+// socketDoor opens every declared route.
+func (u *UI) socketDoor() http.Handler {
+	return u.api(func(rt route, next handler) handler {
+		if rt.who == closed {
+			return refuseClosed
+		}
+		return next
+	})
+}
+
+// publicDoor opens the page, and of the admin API what the request's session
+// allows.
+func (u *UI) publicDoor() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(prefix, u.api(u.guardRoute))
+	mux.Handle("/", u.page())
+	return u.guard(mux)
+}
+
+// guardRoute asks for what the route declares.
+func (u *UI) guardRoute(rt route, next handler) handler {
+	switch rt.who {
+	case anyone:
+		return next
+	case session:
+		return u.withSession(next)
+	case socketOnly:
+		return u.withSession(refuseWrite)
+	default:
+		return u.withSession(refuseClosed)
+	}
+}
+
+// api serves the routes, each behind what door makes of it. What is not a
+// route goes through the door as a closed one: a stranger cannot tell routes
+// from gaps.
+func (u *UI) api(door func(route, handler) handler) http.Handler {
+	mux := http.NewServeMux()
+	all := u.routes()
+	for _, rt := range all {
+		mux.Handle(rt.method+" "+prefix+rt.path, u.answer(door(rt, rt.serve)))
+	}
+	mux.Handle(prefix, u.answer(door(route{who: session}, notRouted(all))))
+	return mux
+}
+
+// notRouted tells a wrong path from a wrong method.
+func notRouted(all []route) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var allowed []string
+		for _, rt := range all {
+			if samePath(rt.path, strings.TrimPrefix(r.URL.Path, prefix)) {
+				allowed = append(allowed, rt.method)
+			}
+		}
+		if len(allowed) == 0 {
+			return &Error{Kind: NotFound, Message: "there is no admin route " + r.URL.Path}
+		}
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		return &APIError{Status: http.StatusMethodNotAllowed, Type: "invalid_request_error", Code: "method_not_allowed",
+			Message: r.URL.Path + " does not take " + r.Method, Hint: "use " + strings.Join(allowed, " or ")}
+	}
+}
+
+func samePath(pattern, path string) bool {
+	before, _, wild := strings.Cut(pattern, "{")
+	if wild {
+		return strings.HasPrefix(path, before) && len(path) > len(before)
+	}
+	return pattern == path
+}
+
+func refuseClosed(http.ResponseWriter, *http.Request) error {
+	return &Error{Kind: Forbidden, Message: "this admin route is closed"}
+}
+
+func refuseWrite(http.ResponseWriter, *http.Request) error {
+	return &Error{Kind: Forbidden, Code: "command_line_only",
+		Message: "the page shows the mesh and does not change it",
+		Hint:    "use the llmgw command on a box of the mesh"}
+}
