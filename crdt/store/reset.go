@@ -1,0 +1,113 @@
+package store
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// Reset drops all rows, the log and the cursors, and takes a new IndexID, for a store whose mesh is replaced by another.
+// The ID, the clock and the meta values stay. A crash in between is completed by the next Open. All watches fire.
+func (s *Store) Reset() error {
+	s.writer.Lock()
+	defer s.writer.Unlock()
+	// Readers wait: half a mesh under the new index ID must not reach anybody.
+	s.state.Lock()
+	defer s.state.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if err := s.markReset(); err != nil {
+		return fmt.Errorf("reset store: %w", err)
+	}
+	if err := s.finishReset(); err != nil {
+		// Rows of two meshes must not mix: the next Open drops the rest.
+		s.failed = fmt.Errorf("%w: reset store: %w", ErrFailed, err)
+		return s.failed
+	}
+	s.watches.notifyAll()
+	return nil
+}
+
+// markReset takes the new index ID and notes that what is there must go, in one transaction.
+func (s *Store) markReset() error {
+	index, err := s.random()
+	if err != nil {
+		return err
+	}
+	txn := s.db.NewTransaction(true)
+	defer txn.Discard()
+	if err := txn.Set([]byte(sysIndex), number(index)); err != nil {
+		return err
+	}
+	if err := txn.Set([]byte(sysReset), nil); err != nil {
+		return err
+	}
+	if err := s.commit(txn); err != nil {
+		return err
+	}
+	s.index.Store(index)
+	return nil
+}
+
+// finishReset drops what a noted reset has left, and does nothing without such a note.
+func (s *Store) finishReset() error {
+	_, pending, err := s.raw(sysReset)
+	if err != nil || !pending {
+		return err
+	}
+	for _, prefix := range []string{logPrefix, cursorPrefix, rowPrefix} {
+		for more := true; more; {
+			if more, err = s.dropSome([]byte(prefix)); err != nil {
+				return fmt.Errorf("drop %s: %w", prefix, err)
+			}
+		}
+	}
+	s.seq.Store(0)
+	txn := s.db.NewTransaction(true)
+	defer txn.Discard()
+	if err := txn.Delete([]byte(sysReset)); err != nil {
+		return err
+	}
+	return s.commit(txn)
+}
+
+// dropSome deletes a transaction's worth of keys and says whether there may be more.
+func (s *Store) dropSome(prefix []byte) (more bool, err error) {
+	txn := s.db.NewTransaction(true)
+	defer txn.Discard()
+	keys := keysOf(txn, prefix, pageItems)
+	for _, key := range keys {
+		if err := txn.Delete(key); err != nil {
+			return false, err
+		}
+	}
+	if len(keys) == 0 {
+		return false, nil
+	}
+	return len(keys) == pageItems, s.commit(txn)
+}
+
+func keysOf(txn *badger.Txn, prefix []byte, most int) [][]byte {
+	it := txn.NewIterator(badger.IteratorOptions{Prefix: prefix})
+	defer it.Close()
+	var keys [][]byte
+	for it.Rewind(); it.Valid() && len(keys) < most; it.Next() {
+		keys = append(keys, it.Item().KeyCopy(nil))
+	}
+	return keys
+}
+
+// Backup writes everything that the store holds, as of now, in badger's backup format. Writes go on meanwhile.
+func (s *Store) Backup(w io.Writer) error {
+	s.state.RLock()
+	defer s.state.RUnlock()
+	if s.closed {
+		return ErrClosed
+	}
+	if _, err := s.db.Backup(w, 0); err != nil {
+		return fmt.Errorf("back up store: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"llmgw/crdt"
+)
+
+// A page of a merge is committed when it reached one of these: far enough below what one badger transaction
+// takes (15 % of a memtable) that the next row, of whatever size, still fits.
+const (
+	pageItems = 1000
+	pageBytes = 1 << 20
+)
+
+// batch is one badger transaction being filled. It is the only thing that writes rows and the log.
+type batch struct {
+	store   *Store
+	txn     *badger.Txn
+	seq     uint64
+	bytes   int
+	changed []crdt.Key
+}
+
+// begin starts a batch. The caller holds writer, and ends the batch by commit or discard.
+func (s *Store) begin() *batch {
+	return &batch{store: s, txn: s.db.NewTransaction(true), seq: s.seq.Load()}
+}
+
+// merge joins one item into its row: the one way by which any row changes. It reports whether the row changed.
+func (b *batch) merge(item crdt.Item) (bool, error) {
+	had, logged, err := readRow(b.txn, item.Key)
+	if err != nil {
+		return false, err
+	}
+	merged := crdt.Merge(had, item.Row)
+	if merged.Equal(had) {
+		return false, nil
+	}
+	encoded, err := crdt.EncodeRow(merged)
+	if err != nil {
+		return false, fmt.Errorf("row %s: %w", item.Key, err)
+	}
+	b.seq++
+	record := append(number(b.seq), encoded...)
+	if err := b.write(item.Key, record, logged); err != nil {
+		return false, fmt.Errorf("row %s: %w", item.Key, badgerError(err))
+	}
+	b.bytes += len(record) + len(item.Key)
+	b.changed = append(b.changed, item.Key)
+	return true, nil
+}
+
+// write stores the record and moves the key's log entry to the end.
+func (b *batch) write(key crdt.Key, record []byte, logged uint64) error {
+	if err := b.txn.Set(rowKey(key), record); err != nil {
+		return err
+	}
+	if err := b.txn.Set(logKey(b.seq), []byte(key)); err != nil {
+		return err
+	}
+	if logged == 0 {
+		return nil
+	}
+	return b.txn.Delete(logKey(logged))
+}
+
+func (b *batch) full() bool { return len(b.changed) >= pageItems || b.bytes >= pageBytes }
+
+// commit makes the batch durable and lets readers of the log see it.
+func (b *batch) commit() error {
+	if len(b.changed) == 0 {
+		b.txn.Discard()
+		return nil
+	}
+	if err := b.store.commit(b.txn); err != nil {
+		return err
+	}
+	b.store.seq.Store(b.seq)
+	return nil
+}
+
+func (b *batch) discard() { b.txn.Discard() }
+
+// Get returns a row. The bool says whether the row is present; of a deleted row the tombstone is returned with false.
+func (s *Store) Get(k crdt.Key) (crdt.Row, bool, error) {
+	var row crdt.Row
+	err := s.view(func(txn *badger.Txn) (err error) {
+		row, _, err = readRow(txn, k)
+		return err
+	})
+	return row, row.Present(), err
+}
+
+// List returns the present rows of a namespace in the order of their keys.
+func (s *Store) List(namespace string) ([]crdt.Item, error) {
+	var items []crdt.Item
+	err := s.view(func(txn *badger.Txn) error {
+		prefix := rowKey(crdt.NewKey(namespace))
+		it := txn.NewIterator(badger.IteratorOptions{Prefix: prefix, PrefetchValues: true, PrefetchSize: 100})
+		defer it.Close()
+		for it.Rewind(); it.Valid(); it.Next() {
+			key := crdt.Key(it.Item().Key()[len(rowPrefix):])
+			record, err := it.Item().ValueCopy(nil)
+			if err != nil {
+				return fmt.Errorf("read row %s: %w", key, err)
+			}
+			row, _, err := parseRecord(key, record)
+			if err != nil {
+				return err
+			}
+			if row.Present() {
+				items = append(items, crdt.Item{Key: key, Row: row})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", namespace, err)
+	}
+	return items, nil
+}
+
+// readRow returns a row and the number of its log entry; a row that was never made is the zero Row and 0.
+func readRow(txn *badger.Txn, key crdt.Key) (crdt.Row, uint64, error) {
+	if err := key.Validate(); err != nil {
+		return crdt.Row{}, 0, err
+	}
+	record, known, err := get(txn, rowKey(key))
+	if err != nil || !known {
+		return crdt.Row{}, 0, err
+	}
+	return parseRecord(key, record)
+}
+
+func parseRecord(key crdt.Key, record []byte) (crdt.Row, uint64, error) {
+	if len(record) < 8 {
+		return crdt.Row{}, 0, fmt.Errorf("row %s: record cut short: %w", key, ErrCorrupt)
+	}
+	row, err := crdt.DecodeRow(record[8:])
+	if err != nil {
+		return crdt.Row{}, 0, fmt.Errorf("row %s: %w: %w", key, ErrCorrupt, err)
+	}
+	return row, binary.BigEndian.Uint64(record), nil
+}
+
+func rowKey(key crdt.Key) []byte { return append([]byte(rowPrefix), key...) }
+
+func logKey(seq uint64) []byte { return binary.BigEndian.AppendUint64([]byte(logPrefix), seq) }
+
+func parseLogKey(key []byte) (uint64, error) {
+	if len(key) != len(logPrefix)+8 {
+		return 0, fmt.Errorf("log key of %d bytes: %w", len(key), ErrCorrupt)
+	}
+	return binary.BigEndian.Uint64(key[len(logPrefix):]), nil
+}

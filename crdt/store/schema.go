@@ -1,0 +1,188 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"llmgw/crdt"
+)
+
+// schemaVersion is raised when the layout in the package comment changes in a way that older builds would misread.
+const schemaVersion = 1
+
+const (
+	logPrefix    = "g/"
+	sysPrefix    = "m/sys/"
+	metaPrefix   = "m/user/"
+	cursorPrefix = "p/"
+	rowPrefix    = "r/"
+)
+
+const (
+	sysSchema  = sysPrefix + "schema"
+	sysID      = sysPrefix + "id"
+	sysIndex   = sysPrefix + "index"
+	sysCeiling = sysPrefix + "ceiling"
+	sysReset   = sysPrefix + "reset" // present while a reset has not dropped everything yet
+)
+
+// load checks the schema before anything is written, makes a new store's identity and reads the state kept in memory.
+func (s *Store) load(dir string, o Options) error {
+	have, known, err := s.number(sysSchema)
+	if err != nil {
+		return err
+	}
+	if known && have > schemaVersion {
+		return &NewerSchemaError{Have: have, Known: schemaVersion, Dir: dir}
+	}
+	if !known {
+		if err := s.create(); err != nil {
+			return fmt.Errorf("create: %w", err)
+		}
+	}
+	if err := s.loadState(o); err != nil {
+		return err
+	}
+	return s.finishReset()
+}
+
+// create gives an empty database its schema and identity, all or nothing.
+func (s *Store) create() error {
+	empty := true
+	err := s.db.View(func(txn *badger.Txn) error {
+		it := txn.NewIterator(badger.IteratorOptions{})
+		defer it.Close()
+		it.Rewind()
+		empty = !it.Valid()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !empty {
+		return fmt.Errorf("data without a schema version: %w", ErrCorrupt)
+	}
+	txn := s.db.NewTransaction(true)
+	defer txn.Discard()
+	for _, name := range []string{sysID, sysIndex} {
+		id, err := s.random()
+		if err != nil {
+			return err
+		}
+		if err := txn.Set([]byte(name), number(id)); err != nil {
+			return err
+		}
+	}
+	if err := txn.Set([]byte(sysSchema), number(schemaVersion)); err != nil {
+		return err
+	}
+	return s.commit(txn)
+}
+
+func (s *Store) loadState(o Options) error {
+	values := map[string]uint64{}
+	for _, name := range []string{sysID, sysIndex, sysCeiling} {
+		n, known, err := s.number(name)
+		if err != nil {
+			return err
+		}
+		if !known && name != sysCeiling {
+			return fmt.Errorf("%s is missing: %w", name, ErrCorrupt)
+		}
+		values[name] = n
+	}
+	s.id = crdt.ReplicaID(values[sysID])
+	s.index.Store(values[sysIndex])
+	s.clock = crdt.NewClock(o.Now, crdt.HLC(values[sysCeiling]), s.saveCeiling)
+	last, err := s.lastSequence()
+	s.seq.Store(last)
+	return err
+}
+
+// saveCeiling is called by the clock inside of a write, so the writer is held.
+func (s *Store) saveCeiling(ceiling crdt.HLC) error {
+	return s.setRaw(sysCeiling, number(uint64(ceiling)))
+}
+
+// lastSequence reads the end of the log. The newest entry is never removed without a newer one being made, so this is
+// the highest number ever given out under this index ID.
+func (s *Store) lastSequence() (uint64, error) {
+	var last uint64
+	err := s.db.View(func(txn *badger.Txn) error {
+		it := txn.NewIterator(badger.IteratorOptions{Reverse: true})
+		defer it.Close()
+		// In reverse, seeking goes to the greatest key that is not above: one past the longest log key.
+		it.Seek([]byte(logPrefix + "\xff\xff\xff\xff\xff\xff\xff\xff\xff"))
+		if !it.ValidForPrefix([]byte(logPrefix)) {
+			return nil
+		}
+		var err error
+		last, err = parseLogKey(it.Item().Key())
+		return err
+	})
+	return last, err
+}
+
+// random draws a 64-bit ID that is not 0.
+func (s *Store) random() (uint64, error) {
+	for {
+		var buf [8]byte
+		if _, err := io.ReadFull(s.entropy, buf[:]); err != nil {
+			return 0, fmt.Errorf("draw an ID: %w", err)
+		}
+		if id := binary.BigEndian.Uint64(buf[:]); id != 0 {
+			return id, nil
+		}
+	}
+}
+
+// number reads one of the store's own values.
+func (s *Store) number(name string) (n uint64, known bool, err error) {
+	value, known, err := s.raw(name)
+	if err != nil || !known {
+		return 0, false, err
+	}
+	if len(value) != 8 {
+		return 0, false, fmt.Errorf("%s has %d bytes: %w", name, len(value), ErrCorrupt)
+	}
+	return binary.BigEndian.Uint64(value), true, nil
+}
+
+func (s *Store) raw(key string) (value []byte, known bool, err error) {
+	err = s.db.View(func(txn *badger.Txn) error {
+		value, known, err = get(txn, []byte(key))
+		return err
+	})
+	return value, known, err
+}
+
+// setRaw writes one value and syncs. The caller holds writer, or nobody else has the store yet.
+func (s *Store) setRaw(key string, value []byte) error {
+	txn := s.db.NewTransaction(true)
+	defer txn.Discard()
+	if err := txn.Set([]byte(key), value); err != nil {
+		return badgerError(err)
+	}
+	return s.commit(txn)
+}
+
+func get(txn *badger.Txn, key []byte) (value []byte, known bool, err error) {
+	item, err := txn.Get(key)
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read: %w", err)
+	}
+	value, err = item.ValueCopy(nil)
+	if err != nil {
+		return nil, false, fmt.Errorf("read: %w", err)
+	}
+	return value, true, nil
+}
+
+func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }

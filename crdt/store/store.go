@@ -1,0 +1,192 @@
+// Package store keeps llmgw's rows on disk. It owns the badger database of one node: rows, the local log that peers
+// pull from, peers' cursors, local meta values, the clock's ceiling and the identity of the store itself.
+//
+// # Layout
+//
+//	c/              counters (not used yet)
+//	g/<seq>         local log: sequence number (8 bytes, big endian) -> key of a row
+//	m/sys/<name>    the store's own: schema, ID, index ID, clock ceiling, running reset
+//	m/user/<name>   meta values, never shared
+//	p/<peer>        how far this store has pulled from a peer
+//	r/<key>         row: its sequence number (8 bytes), then crdt.EncodeRow
+//	u/              usage (not used yet)
+//
+// # Writing
+//
+// One writer at a time. Local writes and remote items go through the same function: merge with what is there, and when
+// that changed the row, give it the next sequence number, which moves its one log entry to the end of the log. A write is
+// on disk (synced) before it is returned, before it is served to a peer by Since, and before watchers and the hook of
+// local writes hear of it. After a failed sync nobody can say what is on disk, so the store takes no further
+// writes and says why; reopening settles it.
+//
+// The function given to Update runs with the writer held: it MUST NOT write to the store but through its Tx, nor close
+// or reset it. Reading is allowed. Readers never wait for a writer.
+//
+// # Ownership
+//
+// All methods may be called from any goroutine. The hook runs in the goroutine of Update, after the writer is let go;
+// hooks of concurrent updates have no order among each other. Watches coalesce and never block a writer.
+package store
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"llmgw/crdt"
+)
+
+// Options is what a store gets passed in. Zero fields get the system's clock and entropy, and no log.
+type Options struct {
+	Now     func() time.Time
+	Entropy io.Reader
+	Log     *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Entropy == nil {
+		o.Entropy = rand.Reader
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Store is an open database.
+type Store struct {
+	db      *badger.DB
+	log     *slog.Logger
+	entropy io.Reader
+	clock   *crdt.Clock
+	id      crdt.ReplicaID
+
+	// index and seq are written under writer and state, and read by anybody.
+	index atomic.Uint64
+	seq   atomic.Uint64
+
+	// writer is held by the one write in progress. Lock order: writer, then state.
+	writer sync.Mutex
+	failed error // set once a sync failed; guarded by writer
+
+	// state is held for reading by each read, for writing by Reset and Close. No function of a
+	// caller runs under it, so that callers cannot nest it.
+	state  sync.RWMutex
+	closed bool // written under writer and state
+
+	hook    atomic.Pointer[func([]crdt.Item)]
+	watches watchers
+	ahead   aheadWriters
+}
+
+// Open opens the store in dir and makes both when they do not exist. Errors: *LockedError when another process has it
+// open, *NewerSchemaError when a newer llmgw wrote it; neither changes what is stored in dir.
+func Open(dir string, o Options) (*Store, error) {
+	o = o.withDefaults()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	db, err := badger.Open(badgerOptions(dir, o.Log))
+	if err != nil {
+		return nil, openError(dir, err)
+	}
+	s := &Store{db: db, log: o.Log, entropy: o.Entropy}
+	if err := s.load(dir, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store: %w", err), db.Close())
+	}
+	return s, nil
+}
+
+// badgerOptions sizes badger for thousands of small rows on a box whose memory belongs to engines.
+func badgerOptions(dir string, log *slog.Logger) badger.Options {
+	return badger.DefaultOptions(dir).
+		WithLogger(badgerLog{log}).
+		WithMetricsEnabled(false).
+		// Each write is followed by one db.Sync, which costs less than a sync per log file and entry.
+		WithSyncWrites(false).
+		WithMemTableSize(16 << 20).
+		WithNumMemtables(2).
+		WithBlockCacheSize(32 << 20).
+		WithCompactL0OnClose(true).
+		// Only rows over 1 MiB go to the value log; the default would map a sparse file of 2 GiB for them.
+		WithValueLogFileSize(64 << 20).
+		WithNumCompactors(2).
+		// One writer at a time: there are no conflicts to detect.
+		WithDetectConflicts(false)
+}
+
+// ID is the identity of this store as a writer. It is made with the store and never changes.
+func (s *Store) ID() crdt.ReplicaID { return s.id }
+
+// IndexID is random per database and log: a cursor of a peer counts only under the same IndexID.
+func (s *Store) IndexID() uint64 { return s.index.Load() }
+
+// Sequence is the number of the newest log entry that is on disk; 0 when the log is empty.
+func (s *Store) Sequence() uint64 { return s.seq.Load() }
+
+// OnLocalWrite sets the function that is called after each Update with exactly the cells that it wrote.
+// The function may read and write the store; Update returns only after it.
+func (s *Store) OnLocalWrite(fn func([]crdt.Item)) { s.hook.Store(&fn) }
+
+// Close waits for the write in progress and closes the database. Later calls of any method give ErrClosed.
+func (s *Store) Close() error {
+	s.writer.Lock()
+	defer s.writer.Unlock()
+	s.state.Lock()
+	defer s.state.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("close store: %w", err)
+	}
+	return nil
+}
+
+// view runs a read against one consistent state of the database.
+func (s *Store) view(fn func(txn *badger.Txn) error) error {
+	s.state.RLock()
+	defer s.state.RUnlock()
+	if s.closed {
+		return ErrClosed
+	}
+	return s.db.View(fn)
+}
+
+// writable says whether a write may begin. The caller holds writer.
+func (s *Store) writable() error {
+	if s.closed {
+		return ErrClosed
+	}
+	return s.failed
+}
+
+// commit makes a transaction durable. The caller holds writer.
+func (s *Store) commit(txn *badger.Txn) error {
+	if err := txn.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", badgerError(err))
+	}
+	return s.sync()
+}
+
+// sync follows each commit before the next one: db.Sync reaches only the newest memtable, so a commit that waited
+// while another one filled that memtable up would be missed.
+func (s *Store) sync() error {
+	if err := s.db.Sync(); err != nil {
+		s.failed = fmt.Errorf("%w: %w", ErrFailed, err)
+		return s.failed
+	}
+	return nil
+}
