@@ -1,0 +1,181 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"llmgw/crdt"
+	"llmgw/crdt/store"
+)
+
+// cellRecord holds a document that is written once and never edited: a key, a
+// session. Ending it deletes the row, so an end wins over everything.
+const cellRecord = "record"
+
+// Scopes of an API key.
+const (
+	ScopeInfer   = "infer"
+	ScopeMetrics = "metrics"
+	ScopeAdmin   = "admin"
+)
+
+// APIKey is what the mesh stores of a key: never the secret.
+type APIKey struct {
+	ID      string   `json:"id"`
+	Name    string   `json:"name"`
+	Hash    []byte   `cbor:"hash" json:"-"` // SHA-256 of the secret
+	Scopes  []string `json:"scopes"`
+	Created int64    `json:"created"` // unix seconds
+	Creator string   `json:"creator"` // peer ID of the node that made it
+	First   bool     `json:"first,omitempty"`
+}
+
+// Session is one browser that redeemed a UI link.
+type Session struct {
+	ID      string // hex SHA-256 of the cookie's value
+	Created int64  // unix seconds
+	Expires int64  // unix seconds
+	Creator string // peer ID of the node whose link was redeemed
+}
+
+// PutAPIKey stores a new key.
+func (c *Catalog) PutAPIKey(k APIKey) error {
+	return c.putRecord(NamespaceKeys, k.ID, k)
+}
+
+// APIKey reads one key by ID; ErrNotFound for one that never was or is revoked.
+func (c *Catalog) APIKey(id string) (APIKey, error) {
+	var k APIKey
+	if err := c.record(NamespaceKeys, id, &k); err != nil {
+		return APIKey{}, err
+	}
+	k.ID = id
+	return k, nil
+}
+
+// APIKeys lists the keys that are in force, oldest first.
+func (c *Catalog) APIKeys() ([]APIKey, error) {
+	items, err := c.store.List(NamespaceKeys)
+	if err != nil {
+		return nil, fmt.Errorf("list API keys: %w", err)
+	}
+	keys := make([]APIKey, 0, len(items))
+	for _, item := range items {
+		var k APIKey
+		if err := decode(item.Row, cellRecord, &k); err != nil {
+			return nil, fmt.Errorf("read API key: %w", err)
+		}
+		parts, err := item.Key.Parts()
+		if err != nil || len(parts) != 1 {
+			return nil, fmt.Errorf("API key row %q has another shape: %w", string(item.Key), err)
+		}
+		k.ID = parts[0]
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b APIKey) int {
+		if a.Created != b.Created {
+			return int(a.Created - b.Created)
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return keys, nil
+}
+
+// RevokeAPIKey ends a key for good; ErrNotFound if there is none.
+func (c *Catalog) RevokeAPIKey(id string) error { return c.deleteRecord(NamespaceKeys, id) }
+
+// PutSession stores a new session.
+func (c *Catalog) PutSession(s Session) error {
+	return c.putRecord(NamespaceSessions, s.ID, s)
+}
+
+// Session reads one session; ErrNotFound for one that never was or has ended.
+func (c *Catalog) Session(id string) (Session, error) {
+	var s Session
+	if err := c.record(NamespaceSessions, id, &s); err != nil {
+		return Session{}, err
+	}
+	s.ID = id
+	return s, nil
+}
+
+// DropExpiredSessions ends the sessions whose time is over at now.
+func (c *Catalog) DropExpiredSessions(now time.Time) error {
+	items, err := c.store.List(NamespaceSessions)
+	if err != nil {
+		return fmt.Errorf("list sessions: %w", err)
+	}
+	_, err = c.store.Update(func(tx *store.Tx) error {
+		for _, item := range items {
+			var s Session
+			if err := decode(item.Row, cellRecord, &s); err != nil {
+				return err
+			}
+			if s.Expires > now.Unix() {
+				continue
+			}
+			if err := tx.Delete(item.Key); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("drop expired sessions: %w", err)
+	}
+	return nil
+}
+
+// DeleteSession ends a session; ErrNotFound if there is none.
+func (c *Catalog) DeleteSession(id string) error { return c.deleteRecord(NamespaceSessions, id) }
+
+// putRecord writes a record unless it was ended: what is revoked stays so,
+// also against a writer that had read it before.
+func (c *Catalog) putRecord(namespace, id string, v any) error {
+	_, err := c.store.Update(func(tx *store.Tx) error {
+		key := crdt.NewKey(namespace, id)
+		row, ok, err := tx.Get(key)
+		if err != nil {
+			return err
+		}
+		if !ok && row.Length > 0 {
+			return ErrNotFound
+		}
+		return set(tx, key, cellRecord, v)
+	})
+	if err != nil {
+		return fmt.Errorf("write %s row: %w", namespace, err)
+	}
+	return nil
+}
+
+func (c *Catalog) record(namespace, id string, out any) error {
+	row, ok, err := c.store.Get(crdt.NewKey(namespace, id))
+	if err != nil {
+		return fmt.Errorf("read %s row: %w", namespace, err)
+	}
+	if !ok {
+		return fmt.Errorf("%s row: %w", namespace, ErrNotFound)
+	}
+	return decode(row, cellRecord, out)
+}
+
+func (c *Catalog) deleteRecord(namespace, id string) error {
+	_, err := c.store.Update(func(tx *store.Tx) error {
+		key := crdt.NewKey(namespace, id)
+		_, ok, err := tx.Get(key)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return ErrNotFound
+		}
+		return tx.Delete(key)
+	})
+	if err != nil {
+		return fmt.Errorf("end %s row: %w", namespace, err)
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"llmgw/crdt"
+	"llmgw/crdt/store"
+)
+
+// cellOwner is the one cell of an assignment's row. Its stamp is the epoch and
+// its writer the steward's store, so the row's ordinary join keeps the higher
+// (epoch, steward).
+const cellOwner = "owner"
+
+// AssignmentID is one slot of a model.
+type AssignmentID struct {
+	Model string
+	Slot  int
+}
+
+// Assignments lists who owns which slot, ordered by model and slot. Vacant
+// slots are listed too: their epoch is the one to go on from.
+func (c *Catalog) Assignments() ([]Assignment, error) {
+	items, err := c.store.List(NamespaceAssignments)
+	if err != nil {
+		return nil, fmt.Errorf("list assignments: %w", err)
+	}
+	assignments := make([]Assignment, 0, len(items))
+	for _, item := range items {
+		a, err := assignmentFromRow(item.Key, item.Row)
+		if err != nil {
+			return nil, err
+		}
+		assignments = append(assignments, a)
+	}
+	slices.SortFunc(assignments, func(a, b Assignment) int {
+		return cmp.Or(strings.Compare(a.Model, b.Model), cmp.Compare(a.Slot, b.Slot))
+	})
+	return assignments, nil
+}
+
+// PutAssignment writes who owns a slot. An epoch that is not above the one on
+// disk loses the merge and changes nothing.
+func (c *Catalog) PutAssignment(a Assignment) error {
+	key := crdt.NewKey(NamespaceAssignments, a.Model, strconv.Itoa(a.Slot))
+	value, err := encode(a)
+	if err != nil {
+		return err
+	}
+	_, err = c.store.Update(func(tx *store.Tx) error {
+		return tx.SetAt(key, cellOwner, value, crdt.HLC(a.Epoch))
+	})
+	if err != nil {
+		return fmt.Errorf("assign %s slot %d: %w", a.Model, a.Slot, err)
+	}
+	return nil
+}
+
+func assignmentFromRow(key crdt.Key, row crdt.Row) (Assignment, error) {
+	var a Assignment
+	if err := decode(row, cellOwner, &a); err != nil {
+		return Assignment{}, fmt.Errorf("read assignment: %w", err)
+	}
+	parts, err := key.Parts()
+	if err != nil || len(parts) != 2 {
+		return Assignment{}, fmt.Errorf("assignment key %q has another shape: %w", string(key), err)
+	}
+	slot, err := strconv.Atoi(parts[1])
+	if err != nil {
+		return Assignment{}, fmt.Errorf("assignment slot %q of %s: %w", parts[1], parts[0], err)
+	}
+	a.Model, a.Slot = parts[0], slot
+	return a, nil
+}

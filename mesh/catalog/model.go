@@ -1,0 +1,302 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"llmgw/crdt"
+	"llmgw/crdt/store"
+)
+
+// Cells of a model's row. Each alias and each profile is a cell of its own.
+const (
+	cellName      = "name"
+	cellSource    = "source"
+	cellLimits    = "limits"
+	cellScale     = "scale"
+	cellPin       = "pin"
+	cellState     = "state"
+	aliasPrefix   = "alias/"
+	profilePrefix = "profile/"
+)
+
+// ErrNotFound says that no document has the asked ID.
+var ErrNotFound = errors.New("not found")
+
+// ExistsError says that a name is taken by another source.
+type ExistsError struct {
+	Name   string
+	Source Source // what the name holds now
+}
+
+func (e *ExistsError) Error() string {
+	return fmt.Sprintf("model %q exists already with source %s", e.Name, e.Source.URI)
+}
+
+// NameError says why a model name cannot be used.
+type NameError struct{ Name, Why string }
+
+func (e *NameError) Error() string { return fmt.Sprintf("model name %q: %s", e.Name, e.Why) }
+
+// maxNameBytes keeps names usable in headers, tables and metric labels.
+const maxNameBytes = 96 * 3
+
+// CheckName says whether a model or alias may have this name: letters, digits,
+// '.', '_', '-' and '/', one ':' at most, nothing that reads as a path trick.
+func CheckName(name string) error {
+	fail := func(why string) error { return &NameError{Name: name, Why: why} }
+	switch {
+	case name == "":
+		return fail("is empty")
+	case len(name) > maxNameBytes:
+		return fail(fmt.Sprintf("is longer than %d bytes", maxNameBytes))
+	case strings.Contains(name, "@"):
+		return fail("'@' is reserved for model@node")
+	case strings.Count(name, ":") > 1:
+		return fail("holds more than one ':'")
+	}
+	for _, r := range name {
+		if !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/:", r) {
+			return fail(fmt.Sprintf("holds %q; letters, digits, '.', '_', '-', '/' and one ':' are allowed", r))
+		}
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part == "." || part == ".." {
+			return fail("has an empty, '.' or '..' part between slashes")
+		}
+	}
+	return nil
+}
+
+func modelKey(id string) crdt.Key { return crdt.NewKey(NamespaceModels, id) }
+
+// Models lists the catalog, ordered by ID.
+func (c *Catalog) Models() ([]Model, error) {
+	items, err := c.store.List(NamespaceModels)
+	if err != nil {
+		return nil, fmt.Errorf("list models: %w", err)
+	}
+	models := make([]Model, 0, len(items))
+	for _, item := range items {
+		m, err := modelFromRow(item.Key, item.Row)
+		if err != nil {
+			return nil, err
+		}
+		models = append(models, m)
+	}
+	slices.SortFunc(models, func(a, b Model) int { return strings.Compare(a.ID, b.ID) })
+	return models, nil
+}
+
+// Model reads one entry by ID; ErrNotFound if there is none.
+func (c *Catalog) Model(id string) (Model, error) {
+	row, ok, err := c.store.Get(modelKey(id))
+	if err != nil {
+		return Model{}, fmt.Errorf("read model %q: %w", id, err)
+	}
+	if !ok {
+		return Model{}, fmt.Errorf("model %q: %w", id, ErrNotFound)
+	}
+	return modelFromRow(modelKey(id), row)
+}
+
+// Resolve finds the model that a client means by name, without case: an ID,
+// else an alias. Of several entries with one alias the lowest ID is taken.
+func Resolve(models []Model, name string) (Model, bool) {
+	folded := FoldName(name)
+	if i := slices.IndexFunc(models, func(m Model) bool { return m.ID == folded }); i >= 0 {
+		return models[i], true
+	}
+	var found *Model
+	for i, m := range models {
+		hasAlias := slices.ContainsFunc(m.Aliases, func(a string) bool { return FoldName(a) == folded })
+		if hasAlias && (found == nil || m.ID < found.ID) {
+			found = &models[i]
+		}
+	}
+	if found == nil {
+		return Model{}, false
+	}
+	return *found, true
+}
+
+// CreateModel adds an entry. The same name with the same digest is the same
+// entry and changes nothing; with another digest it is an *ExistsError.
+func (c *Catalog) CreateModel(m Model) error {
+	if err := CheckName(m.Name); err != nil {
+		return err
+	}
+	m.ID = FoldName(m.Name)
+	if m.State == "" {
+		m.State = ModelServed
+	}
+	_, err := c.store.Update(func(tx *store.Tx) error {
+		row, ok, err := tx.Get(modelKey(m.ID))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return writeModel(tx, Model{}, m)
+		}
+		have, err := modelFromRow(modelKey(m.ID), row)
+		if err != nil {
+			return err
+		}
+		if have.Source.Digest != m.Source.Digest {
+			return &ExistsError{Name: have.Name, Source: have.Source}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("create model: %w", err)
+	}
+	return nil
+}
+
+// UpdateModel changes one entry: fn gets it as it stands, and only the cells
+// that fn changed are written. ErrNotFound if there is none.
+func (c *Catalog) UpdateModel(id string, fn func(*Model) error) error {
+	_, err := c.store.Update(func(tx *store.Tx) error {
+		row, ok, err := tx.Get(modelKey(id))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return ErrNotFound
+		}
+		have, err := modelFromRow(modelKey(id), row)
+		if err != nil {
+			return err
+		}
+		want := have
+		want.Aliases = slices.Clone(have.Aliases)
+		want.Profiles = slices.Clone(have.Profiles)
+		if err := fn(&want); err != nil {
+			return err
+		}
+		want.ID = have.ID
+		return writeModel(tx, have, want)
+	})
+	if err != nil {
+		return fmt.Errorf("update model %q: %w", id, err)
+	}
+	return nil
+}
+
+// DeleteModel removes an entry; ErrNotFound if there is none.
+func (c *Catalog) DeleteModel(id string) error {
+	_, err := c.store.Update(func(tx *store.Tx) error {
+		_, ok, err := tx.Get(modelKey(id))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return ErrNotFound
+		}
+		return tx.Delete(modelKey(id))
+	})
+	if err != nil {
+		return fmt.Errorf("delete model %q: %w", id, err)
+	}
+	return nil
+}
+
+func modelFromRow(key crdt.Key, row crdt.Row) (Model, error) {
+	parts, err := key.Parts()
+	if err != nil || len(parts) != 1 {
+		return Model{}, fmt.Errorf("model key %q has another shape: %w", string(key), err)
+	}
+	m := Model{ID: parts[0], Name: parts[0], State: ModelServed}
+	err = errors.Join(
+		decode(row, cellName, &m.Name), decode(row, cellSource, &m.Source), decode(row, cellLimits, &m.Limits),
+		decode(row, cellScale, &m.Scale), decode(row, cellPin, &m.Pin), decode(row, cellState, &m.State))
+	for cell := range row.Cells {
+		switch {
+		case strings.HasPrefix(cell, aliasPrefix):
+			var alias string
+			err = errors.Join(err, decode(row, cell, &alias))
+			if alias != "" {
+				m.Aliases = append(m.Aliases, alias)
+			}
+		case strings.HasPrefix(cell, profilePrefix):
+			var p Profile
+			err = errors.Join(err, decode(row, cell, &p))
+			if p.ID != "" {
+				m.Profiles = append(m.Profiles, p)
+			}
+		}
+	}
+	slices.Sort(m.Aliases)
+	slices.SortFunc(m.Profiles, func(a, b Profile) int { return strings.Compare(a.ID, b.ID) })
+	if err != nil {
+		return Model{}, fmt.Errorf("read model %q: %w", m.ID, err)
+	}
+	return m, nil
+}
+
+// writeModel writes the cells in which want differs from have.
+func writeModel(tx *store.Tx, have, want Model) error {
+	key := modelKey(want.ID)
+	for _, c := range []struct {
+		cell       string
+		have, want any
+	}{
+		{cellName, have.Name, want.Name},
+		{cellSource, have.Source, want.Source},
+		{cellLimits, have.Limits, want.Limits},
+		{cellScale, have.Scale, want.Scale},
+		{cellPin, have.Pin, want.Pin},
+		{cellState, have.State, want.State},
+	} {
+		if reflect.DeepEqual(c.have, c.want) {
+			continue
+		}
+		if err := set(tx, key, c.cell, c.want); err != nil {
+			return err
+		}
+	}
+	if err := writeSet(tx, key, aliasCells(have.Aliases), aliasCells(want.Aliases)); err != nil {
+		return err
+	}
+	return writeSet(tx, key, profileCells(have.Profiles), profileCells(want.Profiles))
+}
+
+func aliasCells(aliases []string) map[string]any {
+	cells := make(map[string]any, len(aliases))
+	for _, a := range aliases {
+		cells[aliasPrefix+FoldName(a)] = a
+	}
+	return cells
+}
+
+func profileCells(profiles []Profile) map[string]any {
+	cells := make(map[string]any, len(profiles))
+	for _, p := range profiles {
+		cells[profilePrefix+p.ID] = p
+	}
+	return cells
+}
+
+// writeSet writes changed members of a set of cells and empties those gone.
+func writeSet(tx *store.Tx, key crdt.Key, have, want map[string]any) error {
+	for cell, v := range want {
+		if reflect.DeepEqual(have[cell], v) {
+			continue
+		}
+		if err := set(tx, key, cell, v); err != nil {
+			return err
+		}
+	}
+	for cell := range have {
+		if _, kept := want[cell]; kept {
+			continue
+		}
+		if err := tx.Remove(key, cell); err != nil {
+			return err
+		}
+	}
+	return nil
+}

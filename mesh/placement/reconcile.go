@@ -1,0 +1,58 @@
+package placement
+
+import (
+	"fmt"
+
+	"llmgw/mesh/catalog"
+)
+
+// Action is what one node has to do to follow the assignments.
+type Action struct {
+	Model string
+	Slot  int
+	Epoch uint64
+	Run   bool // else release
+	// Reason of a release, for a person.
+	Reason string
+}
+
+// Reconcile compares what self holds with what it owns. A replica that lost
+// its slot to another node is released only once that node serves, so that a
+// model never has no replica because two nodes changed their minds.
+func Reconcile(self string, in Input) []Action {
+	p := newPlanner(in)
+	var actions []Action
+	for _, a := range in.Assignments {
+		if a.Owner == self {
+			actions = append(actions, Action{Model: a.Model, Slot: a.Slot, Epoch: a.Epoch, Run: true})
+		}
+	}
+	me, _ := p.node(self)
+	for _, r := range me.Presence.Replicas {
+		a := p.owned[catalog.AssignmentID{Model: r.Model, Slot: r.Slot}]
+		if a.Owner == self {
+			continue
+		}
+		if a.Owner == "" {
+			actions = append(actions, Action{Model: r.Model, Slot: r.Slot, Epoch: a.Epoch, Reason: vacantReason(a)})
+			continue
+		}
+		if winner, ok := p.node(a.Owner); ok && serves(winner, a) {
+			reason := fmt.Sprintf("%s serves it now", p.name(a.Owner))
+			actions = append(actions, Action{Model: r.Model, Slot: r.Slot, Epoch: a.Epoch, Reason: reason})
+		}
+	}
+	return actions
+}
+
+func serves(n Node, a catalog.Assignment) bool {
+	r, ok := n.Presence.Replica(a.Model, a.Slot)
+	return ok && n.Live && r.State == catalog.ReplicaReady
+}
+
+func vacantReason(a catalog.Assignment) string {
+	if a.Reason != "" {
+		return a.Reason
+	}
+	return "it has no assignment"
+}
