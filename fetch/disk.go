@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskFree asks the kernel for the bytes that an ordinary user may still
+// DiskFree asks the kernel for the bytes that an ordinary user may still
 // write where path is.
-func diskFree(path string) (int64, error) {
+func DiskFree(path string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
 		return 0, fmt.Errorf("measure free space at %s: %w", path, err)

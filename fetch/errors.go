@@ -36,8 +36,8 @@ func (e *Error) Error() string { return fmt.Sprintf("pull %s: %s", e.Source, e.D
 // Unwrap gives the underlying error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// noSpace words a full disk, with figures.
-func noSpace(source, where string, need, free int64) *Error {
+// NoSpace words a full disk, with figures.
+func NoSpace(source, where string, need, free int64) *Error {
 	return &Error{
 		Kind: KindNoSpace, Source: source,
 		Detail: fmt.Sprintf("needs %s of disk at %s, %s is free", size(need), where, size(max(free, 0))),

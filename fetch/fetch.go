@@ -57,6 +57,16 @@ type Progress struct {
 	Total int64  `json:"total"` // bytes; 0: unknown
 }
 
+// after makes p follow before: Done does not fall, and Total, when known, is
+// not below it.
+func (p Progress) after(before Progress) Progress {
+	p.Done = max(p.Done, before.Done)
+	if p.Total > 0 {
+		p.Total = max(p.Total, p.Done)
+	}
+	return p
+}
+
 // maxPulls bounds the pulls that run at once: more would only share the same
 // disk and line. Others are queued.
 const maxPulls = 4

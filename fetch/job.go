@@ -95,15 +95,11 @@ func (s *Store) run(ctx context.Context, ref reference, j *job) {
 	}
 }
 
-// report takes a state over, keeping Done from falling and Total above it.
+// report takes a state over and tells the waiters.
 func (j *job) report(p Progress) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	p.Done = max(p.Done, j.now.Done)
-	if p.Total > 0 {
-		p.Total = max(p.Total, p.Done)
-	}
-	if p == j.now {
+	if p = p.after(j.now); p == j.now {
 		return
 	}
 	j.now = p

@@ -75,7 +75,7 @@ func (r *pipRun) look() error {
 	}
 	free, err := r.w.free(r.work)
 	if err == nil && free-keepFree < need {
-		return noSpace("wheel", r.work, max(need, total-done), free-keepFree)
+		return NoSpace("wheel", r.work, max(need, total-done), free-keepFree)
 	}
 	return nil
 }

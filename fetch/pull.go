@@ -240,7 +240,7 @@ func wrongSize(ref reference, size int64, how string) error {
 func (s *Store) room(ref reference, need int64) error {
 	free, err := s.free(s.dir)
 	if err == nil && free-keepFree < need {
-		return noSpace(ref.text, s.dir, need, free-keepFree)
+		return NoSpace(ref.text, s.dir, need, free-keepFree)
 	}
 	return nil
 }
@@ -249,7 +249,7 @@ func (s *Store) room(ref reference, need int64) error {
 func (s *Store) writeError(ref reference, need int64, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		free, _ := s.free(s.dir)
-		e := noSpace(ref.text, s.dir, need, free)
+		e := NoSpace(ref.text, s.dir, need, free)
 		e.Err = err
 		return e
 	}

@@ -36,7 +36,7 @@ func NewWheels(o Options) *Wheels {
 		w.log = slog.New(slog.DiscardHandler)
 	}
 	if w.free == nil {
-		w.free = diskFree
+		w.free = DiskFree
 	}
 	if w.environ == nil {
 		w.environ = os.Environ()
@@ -50,6 +50,7 @@ func NewWheels(o Options) *Wheels {
 // lie in it, so the caller removes it only when done. Errors are *Error, or
 // the context's.
 func (w *Wheels) Get(ctx context.Context, work, name, version string, report func(Progress)) (string, error) {
+	report = rising(report)
 	report(Progress{Phase: PhaseResolving})
 	if file, ok := w.cached(name, version); ok {
 		w.log.Info("wheel taken from the cache folder", slog.String("file", file))
@@ -65,6 +66,15 @@ func (w *Wheels) Get(ctx context.Context, work, name, version string, report fun
 	}
 	report(Progress{Phase: PhaseDownloading, Done: info.Size(), Total: info.Size()})
 	return w.keep(file), nil
+}
+
+// rising keeps reports in order: files move while they are measured.
+func rising(report func(Progress)) func(Progress) {
+	var last Progress
+	return func(p Progress) {
+		last = p.after(last)
+		report(last)
+	}
 }
 
 // isWheelOf tells whether a file's name is that of a wheel of this package and
