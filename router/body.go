@@ -1,0 +1,165 @@
+package router
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"llmgw/router/openai"
+)
+
+var (
+	errBodyTooLarge = errors.New("body is over the limit")
+	errNoBudget     = errors.New("this node holds too many bodies")
+)
+
+const (
+	// firstPiece is allocated for a body of unknown length.
+	firstPiece = 16 << 10
+	// trustedPiece is allocated on a client's word for the length; the rest
+	// only as bytes come, or a header would be enough to fill the budget.
+	trustedPiece = 1 << 20
+)
+
+// fill reads all of src, counted against the limit and the budget while it
+// reads. expect is the announced length, -1 unknown. The caller gives held
+// back to the budget, also on error.
+func (r *Router) fill(src io.Reader, expect int64) (body []byte, held int64, err error) {
+	limit := r.cfg.BodyLimit
+	if expect > limit {
+		return nil, 0, errBodyTooLarge
+	}
+	size := min(int64(firstPiece), limit+1)
+	if expect >= 0 {
+		size = min(expect+1, trustedPiece) // the extra byte shows the end
+	}
+	for {
+		if !r.bodies.take(size - held) {
+			return nil, held, errNoBudget
+		}
+		held = size
+		body = append(make([]byte, 0, size), body...)
+		done, err := readFull(src, &body)
+		if err != nil || done {
+			return body, held, err
+		}
+		if int64(len(body)) > limit {
+			return nil, held, errBodyTooLarge
+		}
+		size = min(2*size, limit+1)
+		if expect >= held {
+			size = min(size, expect+1)
+		}
+	}
+}
+
+// readFull reads until body's capacity is used or src ends.
+func readFull(src io.Reader, body *[]byte) (done bool, err error) {
+	b := *body
+	for len(b) < cap(b) {
+		n, err := src.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		*body = b
+		if errors.Is(err, io.EOF) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// read takes the whole body into memory. Nothing is sent on before: a server
+// closes the inbound body when the answer starts, and what is held can be sent
+// again.
+func (t *request) read() *openai.Error {
+	if e := t.checkType(); e != nil {
+		return e
+	}
+	limits := t.out.limits
+	var src io.Reader = &patientReader{t: t, wait: limits.Idle}
+	expect := t.req.ContentLength
+	if expect > t.r.cfg.BodyLimit {
+		return tooLarge(t.r.cfg.BodyLimit)
+	}
+	if strings.EqualFold(t.req.Header.Get("Content-Encoding"), "gzip") {
+		unzipped, err := gzip.NewReader(src)
+		if err != nil {
+			return t.readError(fmt.Errorf("%w: %w", errNotGzip, err))
+		}
+		src, expect = unzipped, -1
+	}
+	body, held, err := t.r.fill(src, expect)
+	t.body, t.held = body, held
+	// The connection is watched for the client's leaving from here on, and an
+	// old deadline would look like that.
+	_ = t.out.rc.SetReadDeadline(time.Time{})
+	if err != nil {
+		return t.readError(err)
+	}
+	return nil
+}
+
+var errNotGzip = errors.New("body is not gzip")
+
+func (t *request) readError(err error) *openai.Error {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, errBodyTooLarge):
+		return tooLarge(t.r.cfg.BodyLimit)
+	case errors.Is(err, errNoBudget):
+		return noBudget()
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return slowBody()
+	case errors.Is(err, errNotGzip), errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
+		return badEncoding(err)
+	}
+	t.gone()
+	return cutBody(err)
+}
+
+// checkType refuses what cannot be JSON. A missing or a form's type is let
+// through: it is what curl sends by default.
+func (t *request) checkType() *openai.Error {
+	kind, _, err := mime.ParseMediaType(t.req.Header.Get("Content-Type"))
+	if err == nil && strings.HasPrefix(kind, "multipart/") {
+		return wrongMedia("Content-Type " + kind)
+	}
+	switch encoding := strings.ToLower(t.req.Header.Get("Content-Encoding")); encoding {
+	case "", "identity", "gzip":
+		return nil
+	default:
+		return wrongMedia("Content-Encoding " + encoding)
+	}
+}
+
+// patientReader reads the body with a deadline that moves with each read.
+type patientReader struct {
+	t     *request
+	wait  time.Duration
+	armed time.Time
+}
+
+func (p *patientReader) Read(b []byte) (int, error) {
+	if now := time.Now(); p.armed.Sub(now) < p.wait/2 {
+		p.armed = now.Add(p.wait)
+		_ = p.t.out.rc.SetReadDeadline(p.armed)
+	}
+	return p.t.req.Body.Read(b)
+}
+
+// jsonHeader is what an engine gets of the client's headers.
+func jsonHeader(clean http.Header, id string) http.Header {
+	if !strings.HasPrefix(clean.Get("Content-Type"), "application/json") {
+		clean.Set("Content-Type", "application/json")
+	}
+	clean.Set("X-Request-Id", id)
+	return clean
+}

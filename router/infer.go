@@ -1,0 +1,254 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"llmgw/mesh/catalog"
+	"llmgw/router/openai"
+	"llmgw/router/relay"
+)
+
+// maxAttempts is the budget of one request, over all replicas and reasons.
+const maxAttempts = 3
+
+// inference is a request that an engine is to answer.
+type inference struct {
+	t      *request
+	route  route
+	stream bool // the client asked for a stream
+	model  string
+	call   relay.Call
+	asked  map[tried]bool
+	view   ModelView
+	last   error // why the last attempt failed
+	cut    bool  // the client has a part of an answer that cannot be ended
+}
+
+func (r *Router) infer(t *request) {
+	i, e := t.prepare()
+	if e == nil {
+		e = i.run()
+	}
+	if e != nil {
+		t.fail(e)
+		return
+	}
+	if i.cut {
+		// Only a cut connection tells the client that its answer is not whole.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// prepare reads and scans the request.
+func (t *request) prepare() (*inference, *openai.Error) {
+	if e := t.read(); e != nil {
+		return nil, e
+	}
+	scanned, err := openai.Scan(t.body)
+	if err != nil {
+		return nil, badJSON(err)
+	}
+	if scanned.Model == "" {
+		return nil, noModel()
+	}
+	route, _ := routeOf(t.req.URL.Path)
+	return &inference{
+		t: t, route: route, stream: scanned.Stream, model: scanned.Model, asked: make(map[tried]bool),
+		call: relay.Call{
+			Path: route.path, Header: jsonHeader(relay.CleanRequest(t.req.Header), t.id), Body: t.body,
+		},
+	}, nil
+}
+
+// run asks one replica after the other until one answers. Nil: the client has
+// an answer, or has left.
+func (i *inference) run() *openai.Error {
+	ctx := i.t.req.Context()
+	for range maxAttempts {
+		if e := i.resolve(); e != nil {
+			return e
+		}
+		replica, ok := i.t.r.pick(i.view, i.asked, i.t.key.ID)
+		if !ok {
+			break
+		}
+		i.asked[tried{replica.key(), replica.Epoch}] = true
+		err := i.attempt(ctx, replica)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || errors.Is(err, relay.ErrClientGone) {
+			i.t.gone()
+			return nil
+		}
+		i.last = err
+		i.t.r.complain("relay failed before its first byte", replica, i.t.id, err)
+	}
+	if i.last == nil {
+		return notLoaded(i.view)
+	}
+	return unserved(i.view, i.last)
+}
+
+// resolve looks the model up again for each attempt: what a refusal told may
+// be in the catalog by now.
+func (i *inference) resolve() *openai.Error {
+	r := i.t.r
+	view, ok := r.cfg.Catalog.Resolve(i.model)
+	switch {
+	case !ok:
+		return unknownModel(i.model, r.names())
+	case view.Model.State == catalog.ModelStopped:
+		return stopped(view)
+	}
+	i.view = view
+	return nil
+}
+
+// attempt has one replica answer. An error means that the client got nothing
+// of an answer, and another replica may be asked.
+func (i *inference) attempt(ctx context.Context, replica Replica) error {
+	r := i.t.r
+	release := r.load.take(replica.key())
+	defer release()
+	kind := kindRemote
+	if replica.Local {
+		kind = kindLocal
+	}
+	x, done, err := i.start(ctx, replica)
+	if err != nil {
+		r.metrics.relays.WithLabelValues(kind, outcomeOf(ctx, err)).Inc()
+		return err
+	}
+	defer done()
+	answer := relay.Pump(x, i.t.out, relay.Options{
+		Terminated: i.route.terminated,
+		Failure:    func(error) []byte { return brokeOff(i.view.Model.Name).Encode(i.t.origin()) },
+		Now:        r.now,
+	})
+	r.metrics.relays.WithLabelValues(kind, outcomeOf(ctx, answer.Err)).Inc()
+	if !answer.FirstByte.IsZero() {
+		r.metrics.firstByte.WithLabelValues(i.route.name).Observe(answer.FirstByte.Sub(i.t.began).Seconds())
+	}
+	if answer.Err != nil && !answer.Began {
+		return answer.Err
+	}
+	i.settle(ctx, replica, answer)
+	return nil
+}
+
+// settle notes how an answer ended that the client has seen something of.
+func (i *inference) settle(ctx context.Context, replica Replica, answer relay.Answer) {
+	switch {
+	case answer.Err == nil:
+	case ctx.Err() != nil || errors.Is(answer.Err, relay.ErrClientGone):
+		i.t.gone()
+	default:
+		i.t.code = http.StatusBadGateway
+		i.cut = !answer.Sound
+		i.t.r.complain("answer broke off", replica, i.t.id, answer.Err)
+	}
+}
+
+// start opens the way to a replica. The returned function frees it.
+func (i *inference) start(ctx context.Context, replica Replica) (*relay.Exchange, func(), error) {
+	if !replica.Local {
+		x, err := i.startRemote(ctx, replica)
+		if err != nil {
+			return nil, nil, err
+		}
+		return x, x.Close, nil
+	}
+	r := i.t.r
+	target, release, err := r.target(replica.Model, replica.Epoch, replica.Digest)
+	if err != nil {
+		return nil, nil, err
+	}
+	x, err := r.startEngine(ctx, target, &i.call, i.waiting(replica))
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return x, func() { x.Close(); release() }, nil
+}
+
+func (i *inference) startRemote(ctx context.Context, replica Replica) (*relay.Exchange, error) {
+	r := i.t.r
+	opening, cancel := context.WithTimeout(ctx, r.cfg.Limits.Connect)
+	defer cancel()
+	stream, err := r.cfg.Mesh.Open(opening, replica.Peer, ProtocolInfer)
+	if err != nil {
+		return nil, &relay.BrokenError{Stage: relay.StageConnect, Err: err}
+	}
+	hop := relay.Hop{
+		Model: replica.Model, Slot: replica.Slot, Epoch: replica.Epoch, Digest: replica.Digest,
+		Key: i.t.key.ID, RequestID: i.t.id,
+	}
+	return relay.StartRemote(ctx, stream, &i.call, hop, r.cfg.Limits, i.waiting(replica))
+}
+
+// errVanished ends the wait for a holder that is no longer live, or no longer
+// has the replica, while another has one.
+var errVanished = errors.New("the replica is gone and another is there")
+
+// waiting keeps a streaming client's connection in use while the engine reads
+// the prompt, and watches whether the replica is still there.
+func (i *inference) waiting(replica Replica) relay.Wait {
+	next := i.t.out.limits.KeepAlive
+	return func(waited time.Duration) error {
+		if waited >= next && i.stream && i.route.terminated {
+			next = waited + i.t.out.limits.KeepAlive
+			if err := i.t.out.keepAlive(); err != nil {
+				return errors.Join(relay.ErrClientGone, err)
+			}
+		}
+		if i.vanished(replica) {
+			return &relay.BrokenError{Stage: relay.StageFirstByte, Err: errVanished}
+		}
+		return nil
+	}
+}
+
+// vanished never gives a local replica up: its connection tells of its end.
+func (i *inference) vanished(replica Replica) bool {
+	if replica.Local {
+		return false
+	}
+	view, ok := i.t.r.cfg.Catalog.Resolve(i.model)
+	if !ok {
+		return false
+	}
+	for _, c := range view.Replicas {
+		if c.key() == replica.key() && c.Epoch == replica.Epoch {
+			return false
+		}
+	}
+	_, another := i.t.r.pick(view, i.asked, i.t.key.ID)
+	return another
+}
+
+func outcomeOf(ctx context.Context, err error) string {
+	var refusal *relay.Refusal
+	switch {
+	case err == nil:
+		return outcomeOK
+	case ctx.Err() != nil || errors.Is(err, relay.ErrClientGone):
+		return outcomeAborted
+	case errors.As(err, &refusal):
+		return outcomeRefused
+	}
+	return outcomeBroken
+}
+
+// complain logs a failure of the mesh's own; not each, as they come in swarms.
+func (r *Router) complain(what string, replica Replica, id string, err error) {
+	if !r.quiet.allow(r.now()) {
+		return
+	}
+	r.cfg.Log.Warn(what, slog.String("model", replica.Model), slog.String("holder", replica.Peer),
+		slog.String("request_id", id), slog.Any("error", err))
+}

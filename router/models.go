@@ -1,0 +1,76 @@
+package router
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"llmgw/mesh/catalog"
+	"llmgw/router/openai"
+)
+
+// models lists each model of the mesh once, loaded or not, and says of the
+// latter what to type.
+func (r *Router) models(t *request) {
+	views := r.views()
+	list := openai.ModelList{Object: "list", Data: make([]openai.Model, 0, len(views))}
+	for _, view := range views {
+		list.Data = append(list.Data, describe(view))
+	}
+	if len(views) == 0 {
+		list.LLMGW = &openai.ListDetail{Node: r.cfg.Node, Hint: "no models yet: " + pullHint}
+	}
+	t.json(list)
+}
+
+func (r *Router) oneModel(t *request) {
+	route, _ := routeOf(t.req.URL.Path)
+	view, ok := r.cfg.Catalog.Resolve(route.model)
+	if !ok {
+		t.fail(unknownModel(route.model, r.names()))
+		return
+	}
+	t.json(describe(view))
+}
+
+func (r *Router) views() []ModelView {
+	return slices.SortedFunc(slices.Values(r.cfg.Catalog.List()), func(a, b ModelView) int {
+		return strings.Compare(a.Model.ID, b.Model.ID)
+	})
+}
+
+func (r *Router) names() []string {
+	var names []string
+	for _, view := range r.views() {
+		names = append(names, view.Model.Name)
+	}
+	return names
+}
+
+func describe(view ModelView) openai.Model {
+	d := &openai.ModelDetail{State: "ready", Replicas: len(view.Replicas), Aliases: view.Model.Aliases}
+	switch {
+	case view.Model.State == catalog.ModelStopped:
+		d.State, d.Hint = "stopped", stopped(view).Hint
+	case len(view.Replicas) == 0:
+		d.State, d.Hint, d.Problem = "not_loaded", notLoaded(view).Hint, view.Problem
+	}
+	return openai.Model{ID: view.Model.Name, Object: "model", OwnedBy: "llmgw", LLMGW: d}
+}
+
+func (t *request) json(v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		// Plain structs of strings and numbers cannot fail to encode.
+		panic(err)
+	}
+	body = append(body, '\n')
+	h := t.out.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	t.out.stamp(h)
+	t.out.WriteHeader(http.StatusOK)
+	_, _ = t.out.w.Write(body)
+}

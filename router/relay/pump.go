@@ -1,0 +1,293 @@
+package relay
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"llmgw/router/openai"
+)
+
+// Sink takes an answer. Begin comes once, before Write, unless Committed says
+// that a head of status 200 went out already. Write hands the bytes on before
+// it returns. Errors mean that nobody takes the answer any more.
+type Sink interface {
+	Committed() bool
+	Begin(status int, header http.Header, length int64) error
+	Write(p []byte) error
+}
+
+// Answer is what became of an exchange's answer.
+type Answer struct {
+	Status    int
+	FirstByte time.Time // zero: no byte of the body came
+	Bytes     int64     // of the body, from the engine
+	// Began is set when the sink was given anything: no other attempt then.
+	Began bool
+	// Sound is set when what the sink has ends in form: the whole answer, or
+	// a stream that ends with an error.
+	Sound bool
+	// Err is why the answer is not whole: ErrClientGone, the end of the
+	// context or *BrokenError.
+	Err error
+}
+
+// Options of one Pump.
+type Options struct {
+	// Terminated is set on routes whose streams end with [DONE].
+	Terminated bool
+	// Failure makes the error object that a broken stream ends with.
+	Failure func(err error) []byte
+	// Now is the clock of Answer.FirstByte.
+	Now func() time.Time
+}
+
+// IsEventStream reports that a content type is that of server-sent events.
+func IsEventStream(h http.Header) bool {
+	value := h.Get("Content-Type")
+	if value == "text/event-stream" {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(value)
+	return err == nil && strings.EqualFold(kind, "text/event-stream")
+}
+
+// Pump copies the answer of x to out, bytes unchanged and one Write for all
+// the bytes in hand. The head goes out with the first bytes of the body, so
+// that an engine which dies before them can still be replaced. A stream that
+// breaks later is ended by an error frame and, where Terminated, [DONE].
+func Pump(x *Exchange, out Sink, o Options) Answer {
+	p := pump{x: x, out: out, o: o, answer: Answer{Status: x.Status}}
+	buf := copies.Get().(*[]byte)
+	defer copies.Put(buf)
+	p.run((*buf)[:copyBytes])
+	return p.answer
+}
+
+type pump struct {
+	x      *Exchange
+	out    Sink
+	o      Options
+	answer Answer
+	track  openai.Tracker
+	torn   bool // the client has the start of an event that was too large to hold
+}
+
+func (p *pump) run(buf []byte) {
+	n, err := p.x.Next(buf, nil)
+	if n == 0 && err != nil && !errors.Is(err, io.EOF) {
+		p.answer.Err = err
+		return
+	}
+	p.got(n)
+	stream := IsEventStream(p.x.Header)
+	CleanResponse(p.x.Header)
+	switch {
+	case p.out.Committed() && (!stream || p.x.Status != http.StatusOK):
+		p.late(buf, n, err)
+	case stream:
+		p.events(buf, n, err)
+	default:
+		p.plain(buf, n, err)
+	}
+}
+
+func (p *pump) got(n int) {
+	if p.answer.FirstByte.IsZero() && n > 0 {
+		p.answer.FirstByte = p.o.Now()
+	}
+	p.answer.Bytes += int64(n)
+}
+
+// begin sends the head, if none went out while the client waited.
+func (p *pump) begin(length int64) bool {
+	if !p.out.Committed() {
+		if err := p.out.Begin(p.x.Status, p.x.Header, length); err != nil {
+			p.answer.Err = errors.Join(ErrClientGone, err)
+			return false
+		}
+	}
+	p.answer.Began = true
+	return true
+}
+
+func (p *pump) write(b []byte) bool {
+	if len(b) == 0 {
+		return true
+	}
+	if err := p.out.Write(b); err != nil {
+		p.answer.Err = errors.Join(ErrClientGone, err)
+		return false
+	}
+	return true
+}
+
+// plain copies a body that is no event stream; n and err are its first read.
+func (p *pump) plain(buf []byte, n int, err error) {
+	if !p.begin(p.x.Length) {
+		return
+	}
+	for {
+		if !p.write(buf[:n]) {
+			return
+		}
+		if errors.Is(err, io.EOF) {
+			p.answer.Sound = true
+			return
+		}
+		if err != nil {
+			p.answer.Err = err
+			return
+		}
+		n, err = p.x.Next(buf, nil)
+		p.got(n)
+	}
+}
+
+// events copies an event stream. The start of an event whose end has not come
+// is held back, so that what breaks off never reaches a client as half an
+// event, unless it is larger than the buffer.
+func (p *pump) events(buf []byte, n int, err error) {
+	p.x.Header.Set("Cache-Control", "no-cache")
+	p.x.Header.Set("X-Accel-Buffering", "no")
+	if !p.begin(-1) {
+		return
+	}
+	held := 0
+	for {
+		whole := p.whole(buf, held, n)
+		held += n
+		if !p.write(buf[:whole]) {
+			return
+		}
+		held = copy(buf, buf[whole:held])
+		if errors.Is(err, io.EOF) {
+			p.end(buf[:held])
+			return
+		}
+		if err != nil {
+			p.breakOff(buf[:held], err)
+			return
+		}
+		n, err = p.x.Next(buf[held:], p.comment(held == 0))
+		p.got(n)
+	}
+}
+
+// whole says how much of the buffer, which has n new bytes behind the held
+// ones, goes out now.
+func (p *pump) whole(buf []byte, held, n int) int {
+	if end := p.track.Feed(buf[held : held+n]); end >= 0 {
+		p.torn = false
+		return held + end
+	}
+	if held+n < len(buf) {
+		return 0
+	}
+	p.torn = true
+	return held + n
+}
+
+// comment keeps a silent stream open where a comment does no harm.
+func (p *pump) comment(clean bool) Wait {
+	if !clean {
+		return nil
+	}
+	return func(time.Duration) error {
+		if !p.track.Boundary() || p.track.HasIDs() {
+			return nil
+		}
+		if !p.write([]byte(openai.KeepAlive)) {
+			return p.answer.Err
+		}
+		return nil
+	}
+}
+
+// errNoTerminator is an engine that ended its stream in order but too early.
+var errNoTerminator = errors.New("the engine ended the stream before its end mark")
+
+// end handles a stream whose body is whole.
+func (p *pump) end(rest []byte) {
+	p.track.End()
+	if p.track.Done() || !p.o.Terminated || p.x.Status != http.StatusOK {
+		p.answer.Sound = p.write(rest)
+		return
+	}
+	p.answer.Err = &BrokenError{StageAnswer, errNoTerminator}
+	p.fail(p.answer.Err)
+}
+
+func (p *pump) breakOff(rest []byte, err error) {
+	if p.track.Done() {
+		// What was promised is here; the engine's way of closing is no
+		// concern of the client.
+		p.answer.Sound = p.write(append(rest, p.track.Completion()...))
+		return
+	}
+	p.answer.Err = err
+	if p.x.ctx.Err() == nil && !errors.Is(err, ErrClientGone) {
+		p.fail(err)
+	}
+}
+
+// fail ends the client's stream so that it sees an error and an end. What was
+// held back is dropped.
+func (p *pump) fail(err error) {
+	var b bytes.Buffer
+	if p.torn {
+		b.WriteString("\n\n")
+	}
+	if !p.track.Failed() {
+		b.Write(openai.DataFrame(p.o.Failure(err)))
+	}
+	if p.o.Terminated {
+		b.WriteString(openai.DoneFrame)
+	}
+	p.answer.Sound = p.out.Write(b.Bytes()) == nil
+}
+
+// lateBytes bounds an engine's error that comes after the head.
+const lateBytes = 64 << 10
+
+// late turns an answer that is no stream into the end of a stream, as the
+// client was told 200 while it waited.
+func (p *pump) late(buf []byte, n int, err error) {
+	p.answer.Began = true
+	body := bytes.Clone(buf[:n])
+	for err == nil && len(body) < lateBytes {
+		n, err = p.x.Next(buf, nil)
+		p.got(n)
+		body = append(body, buf[:n]...)
+	}
+	line, ok := errorLine(body)
+	if !errors.Is(err, io.EOF) || !ok {
+		p.answer.Err = &BrokenError{StageAnswer, fmt.Errorf("the engine answered with status %d", p.x.Status)}
+		p.fail(p.answer.Err)
+		return
+	}
+	frame := openai.DataFrame(line)
+	if p.o.Terminated {
+		frame = append(frame, openai.DoneFrame...)
+	}
+	p.answer.Sound = p.write(frame)
+}
+
+// errorLine gives an engine's error object as one line.
+func errorLine(body []byte) ([]byte, bool) {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(body, &object) != nil || object["error"] == nil {
+		return nil, false
+	}
+	var line bytes.Buffer
+	if json.Compact(&line, body) != nil {
+		return nil, false
+	}
+	return line.Bytes(), true
+}

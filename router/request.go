@@ -1,0 +1,136 @@
+package router
+
+import (
+	"encoding/hex"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"llmgw/router/keys"
+	"llmgw/router/openai"
+)
+
+// statusClientGone is noted for a client that left; it is never sent.
+const statusClientGone = 499
+
+// request is a client's request on its way through the entry node.
+type request struct {
+	r     *Router
+	req   *http.Request
+	out   *answer
+	began time.Time
+	id    string // shown; a client's own if it is harmless
+	route string
+	key   keys.Info
+	body  []byte
+	held  int64 // bytes taken from the budget
+	code  int   // noted in place of the status sent; 0: none
+}
+
+func (r *Router) begin(w http.ResponseWriter, req *http.Request) *request {
+	r.metrics.inFlight.Inc()
+	t := &request{r: r, req: req, began: r.now(), route: "other"}
+	t.id = requestID(req.Header.Get("X-Request-Id"), r.cfg.Entropy)
+	t.out = newAnswer(w, r.cfg.Limits, t.began)
+	w.Header().Set("X-Request-Id", t.id)
+	return t
+}
+
+// end gives back what the request holds and counts it.
+func (t *request) end() {
+	t.r.bodies.give(t.held)
+	t.out.close()
+	code := t.code
+	if code == 0 {
+		code = t.out.status
+	}
+	took := t.r.now().Sub(t.began)
+	t.r.metrics.inFlight.Dec()
+	t.r.metrics.requests.WithLabelValues(t.route, strconv.Itoa(code)).Inc()
+	t.r.metrics.duration.WithLabelValues(t.route).Observe(took.Seconds())
+	t.r.cfg.Log.Debug("request answered", slog.String("route", t.route), slog.Int("code", code),
+		slog.String("request_id", t.id), slog.String("key", t.key.ID), slog.Duration("took", took))
+}
+
+// fail ends the request with e: as an answer of its own, or, when the client
+// was sent the head of a stream already, as the end of that stream.
+func (t *request) fail(e *openai.Error) {
+	if t.out.committed {
+		t.code = e.Status
+		frame := append(e.Frame(t.origin()), openai.DoneFrame...)
+		_ = t.out.Write(frame)
+		return
+	}
+	t.out.status, t.out.committed = e.Status, true
+	openai.WriteError(t.out.w, e, t.origin())
+}
+
+// gone notes that the client left.
+func (t *request) gone() { t.code = statusClientGone }
+
+// word answers with one word.
+func (t *request) word(status int, word string) {
+	t.out.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	t.out.Header().Set("Cache-Control", "no-store")
+	t.out.WriteHeader(status)
+	// A probe that left needs no answer.
+	_, _ = io.WriteString(t.out.w, word+"\n")
+}
+
+// maxRequestID bounds an ID that is taken over from a client.
+const maxRequestID = 128
+
+// requestID takes over a client's ID if it can harm no log and no header.
+func requestID(client string, entropy io.Reader) string {
+	if client != "" && len(client) <= maxRequestID && !strings.ContainsFunc(client, oddInID) {
+		return client
+	}
+	var raw [12]byte
+	// The ID is a label: without entropy it is poor, not wrong.
+	_, _ = io.ReadFull(entropy, raw[:])
+	return "req-" + hex.EncodeToString(raw[:])
+}
+
+func oddInID(c rune) bool {
+	switch {
+	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+		return false
+	}
+	return true
+}
+
+// authenticate finds the client's key and checks its scope.
+func (t *request) authenticate(scope string) *openai.Error {
+	if scope == "" || scope == keys.ScopeMetrics && t.r.cfg.PublicMetrics {
+		return nil
+	}
+	token := credential(t.req.Header)
+	if token == "" {
+		return noKey()
+	}
+	info, err := t.r.cfg.Auth.Check(token)
+	if err != nil {
+		return badKey(err)
+	}
+	t.key = info
+	if !info.Allows(scope) {
+		return noScope(scope)
+	}
+	return nil
+}
+
+// credential finds the key in the places where clients put it.
+func credential(h http.Header) string {
+	if scheme, token, ok := strings.Cut(h.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(token)
+	}
+	for _, name := range []string{"X-Api-Key", "Api-Key"} {
+		if token := h.Get(name); token != "" {
+			return strings.TrimSpace(token)
+		}
+	}
+	return ""
+}

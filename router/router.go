@@ -1,0 +1,188 @@
+package router
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"llmgw/mesh/catalog"
+	"llmgw/router/keys"
+	"llmgw/router/openai"
+	"llmgw/router/relay"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Replica is a served copy of a model that presence says is Ready.
+type Replica struct {
+	Peer     string // holder
+	Local    bool
+	Model    string // model ID
+	Slot     int
+	Epoch    uint64
+	Digest   string
+	InFlight int // relays at the holder, as it last told
+	Slots    int // requests it computes at once; 0 unknown
+}
+
+// ModelView is a model with what serves it now.
+type ModelView struct {
+	Model    catalog.Model
+	Loaded   bool      // a replica is Ready
+	Replicas []Replica // the Ready ones on live nodes
+	Problem  string    // why none is, with the engine's last lines; empty: nobody asked for it
+}
+
+// Catalog tells what the mesh serves. Both methods are called for requests and
+// must not block. Resolve takes names and aliases in any case.
+type Catalog interface {
+	Resolve(name string) (ModelView, bool)
+	List() []ModelView
+}
+
+// Local reaches the engines of this node. Target gives a Ready replica and a
+// function that ends the use of it, to be called once; a *relay.Refusal says
+// why there is none.
+type Local interface {
+	Target(model string, epoch uint64) (relay.Target, func(), error)
+}
+
+// Mesh opens streams to other members.
+type Mesh interface {
+	Open(ctx context.Context, peer, protocol string) (relay.Stream, error)
+}
+
+// Auth finds the key that a credential is; see keys.Keys.Check.
+type Auth interface {
+	Check(token string) (keys.Info, error)
+}
+
+// Registry is where metrics are registered and read.
+type Registry interface {
+	prometheus.Registerer
+	prometheus.Gatherer
+}
+
+// ProtocolInfer is the protocol of relays between nodes.
+const ProtocolInfer = "/llmgw/infer/1"
+
+const (
+	// DefaultBodyLimit is far above what agents send: 17 MB were seen for
+	// half a million tokens.
+	DefaultBodyLimit = 64 << 20
+	// DefaultBodyBudget bounds all bodies that a node holds.
+	DefaultBodyBudget = 256 << 20
+)
+
+// Config of a Router. Catalog, Local, Mesh, Auth and Metrics are needed.
+type Config struct {
+	Catalog Catalog
+	Local   Local
+	Mesh    Mesh
+	Auth    Auth
+	Metrics Registry
+	Node    string // name shown in errors
+	Self    string // peer ID of this node
+	Log     *slog.Logger
+	Now     func() time.Time
+	Entropy io.Reader
+	Ready   func() error // nil: always ready
+	Limits  relay.Limits // zero: relay.DefaultLimits
+
+	BodyLimit     int64 // bytes of one body; 0: DefaultBodyLimit
+	BodyBudget    int64 // bytes of all bodies; 0: DefaultBodyBudget
+	PublicMetrics bool  // serve /metrics without a key
+}
+
+// Router answers the client API of one node.
+type Router struct {
+	cfg     Config
+	engines *relay.Engines
+	bodies  *budget
+	load    *load
+	metrics *metrics
+	scrape  http.Handler
+	quiet   *limiter
+	now     func() time.Time
+}
+
+// New makes a router; it panics when a metric of its is registered already.
+func New(cfg Config) *Router {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Entropy == nil {
+		cfg.Entropy = rand.Reader
+	}
+	if cfg.Limits == (relay.Limits{}) {
+		cfg.Limits = relay.DefaultLimits()
+	}
+	if cfg.BodyLimit == 0 {
+		cfg.BodyLimit = DefaultBodyLimit
+	}
+	if cfg.BodyBudget == 0 {
+		cfg.BodyBudget = DefaultBodyBudget
+	}
+	r := &Router{cfg: cfg, now: cfg.Now, load: newLoad(), quiet: &limiter{every: time.Second}}
+	r.engines = relay.NewEngines(cfg.Limits)
+	r.bodies = &budget{limit: cfg.BodyBudget}
+	r.metrics = newMetrics(cfg.Metrics, r.bodies)
+	r.scrape = promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{})
+	return r
+}
+
+// Close closes the connections that are kept to engines. Requests go on.
+func (r *Router) Close() { r.engines.Close() }
+
+// Handler answers the paths that Owns reports. It must not stand behind a
+// ServeMux: that redirects doubled slashes, and clients turn a redirected POST
+// into a GET.
+func (r *Router) Handler() http.Handler { return http.HandlerFunc(r.serve) }
+
+func (r *Router) serve(w http.ResponseWriter, req *http.Request) {
+	t := r.begin(w, req)
+	defer t.end()
+	route, ok := routeOf(req.URL.Path)
+	if !ok {
+		t.fail(unknownRoute(req.URL.Path))
+		return
+	}
+	t.route = route.name
+	if !route.allows(req.Method) {
+		w.Header().Set("Allow", route.allowed())
+		t.fail(wrongMethod(req.Method, route))
+		return
+	}
+	if apiErr := t.authenticate(route.scope); apiErr != nil {
+		t.fail(apiErr)
+		return
+	}
+	route.serve(r, t)
+}
+
+func (r *Router) health(t *request) { t.word(http.StatusOK, "ok") }
+
+func (r *Router) ready(t *request) {
+	if r.cfg.Ready != nil && r.cfg.Ready() != nil {
+		t.word(http.StatusServiceUnavailable, "starting")
+		return
+	}
+	t.word(http.StatusOK, "ready")
+}
+
+func (r *Router) scraped(t *request) {
+	t.out.status, t.out.committed = http.StatusOK, true
+	r.scrape.ServeHTTP(t.out.w, t.req)
+}
+
+// origin tells in error objects who answers which request.
+func (t *request) origin() openai.Origin {
+	return openai.Origin{Node: t.r.cfg.Node, RequestID: t.id}
+}

@@ -1,0 +1,104 @@
+package router
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"llmgw/router/keys"
+)
+
+// route is one endpoint of the client API.
+type route struct {
+	name       string // in metrics
+	path       string // canonical, as engines know it
+	method     string
+	scope      string // that a key needs; empty: open
+	terminated bool   // its streams end with [DONE]
+	model      string // of a GET for one model
+	serve      func(*Router, *request)
+}
+
+func (r route) allows(method string) bool {
+	return method == r.method || r.method == http.MethodGet && method == http.MethodHead
+}
+
+func (r route) allowed() string {
+	if r.method == http.MethodGet {
+		return "GET, HEAD"
+	}
+	return r.method
+}
+
+// modelsPath precedes a model's ID, which may itself hold slashes.
+const modelsPath = "models/"
+
+// routeOf finds the endpoint of a path as clients write it: with or without
+// /v1, doubled /v1, with doubled or trailing slashes.
+func routeOf(path string) (route, bool) {
+	rest, versions := normalise(path)
+	if versions == 0 {
+		if r, ok := openRoute(rest); ok {
+			return r, true
+		}
+	}
+	if id, ok := strings.CutPrefix(rest, modelsPath); ok {
+		return route{name: "model", method: http.MethodGet, scope: keys.ScopeInfer, model: id, serve: (*Router).oneModel}, true
+	}
+	switch rest {
+	case "models":
+		return route{name: "models", method: http.MethodGet, scope: keys.ScopeInfer, serve: (*Router).models}, true
+	case "chat/completions":
+		return engineRoute("chat", rest, true), true
+	case "completions":
+		return engineRoute("completions", rest, true), true
+	case "embeddings":
+		return engineRoute("embeddings", rest, false), true
+	}
+	return route{}, false
+}
+
+func engineRoute(name, rest string, terminated bool) route {
+	return route{
+		name: name, path: "/v1/" + rest, method: http.MethodPost, scope: keys.ScopeInfer,
+		terminated: terminated, serve: (*Router).infer,
+	}
+}
+
+func openRoute(rest string) (route, bool) {
+	switch rest {
+	case "healthz":
+		return route{name: "healthz", method: http.MethodGet, serve: (*Router).health}, true
+	case "readyz":
+		return route{name: "readyz", method: http.MethodGet, serve: (*Router).ready}, true
+	case "metrics":
+		return route{name: "metrics", method: http.MethodGet, scope: keys.ScopeMetrics, serve: (*Router).scraped}, true
+	}
+	return route{}, false
+}
+
+// normalise drops empty segments and up to two leading "v1".
+func normalise(path string) (rest string, versions int) {
+	segments := slices.DeleteFunc(strings.Split(path, "/"), func(s string) bool { return s == "" })
+	for versions < 2 && len(segments) > 0 && segments[0] == "v1" {
+		segments = segments[1:]
+		versions++
+	}
+	return strings.Join(segments, "/"), versions
+}
+
+// Owns reports whether Handler is to answer path: the client API in all
+// spellings, known or not below /v1.
+func Owns(path string) bool {
+	if _, versions := normalise(path); versions > 0 {
+		return true
+	}
+	_, ok := routeOf(path)
+	return ok
+}
+
+// relayPath reports the route of a path that a holder may pass to an engine.
+func relayPath(path string) (route, bool) {
+	r, ok := routeOf(path)
+	return r, ok && r.path == path
+}
