@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"io"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -97,17 +96,4 @@ func keysOf(txn *badger.Txn, prefix []byte, most int) [][]byte {
 		keys = append(keys, it.Item().KeyCopy(nil))
 	}
 	return keys
-}
-
-// Backup writes everything that the store holds, as of now, in badger's backup format. Writes go on meanwhile.
-func (s *Store) Backup(w io.Writer) error {
-	s.state.RLock()
-	defer s.state.RUnlock()
-	if s.closed {
-		return ErrClosed
-	}
-	if _, err := s.db.Backup(w, 0); err != nil {
-		return fmt.Errorf("back up store: %w", err)
-	}
-	return nil
 }

@@ -1,0 +1,149 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"llmgw/crdt"
+	"llmgw/crdt/store"
+)
+
+func TestMergeIsIdempotent(t *testing.T) {
+	s := open(t, t.TempDir())
+	in := []crdt.Item{item(crdt.NewKey("a"), "x", remote(5, 2, "v")), {Key: crdt.NewKey("b"), Row: crdt.Row{Length: 2}}}
+	if keys := merge(t, s, in...); !slices.Equal(keys, []crdt.Key{crdt.NewKey("a"), crdt.NewKey("b")}) {
+		t.Errorf("changed %v", keys)
+	}
+	seq := s.Sequence()
+	if keys := merge(t, s, in...); len(keys) != 0 || s.Sequence() != seq {
+		t.Errorf("the second time changed %v, sequence %d", keys, s.Sequence())
+	}
+}
+
+func TestMergeOfPartsOfOneRowInOneCall(t *testing.T) {
+	s := open(t, t.TempDir())
+	key := crdt.NewKey("a")
+	merge(t, s, item(key, "x", remote(1, 2, "x")), item(key, "y", remote(1, 2, "y")), item(key, "x", remote(2, 2, "x2")))
+	if x, y := value(t, s, key, "x"), value(t, s, key, "y"); x != "x2" || y != "y" {
+		t.Errorf("got %q %q", x, y)
+	}
+	if items, _ := pull(t, s, 0, 1000); len(items) != 1 {
+		t.Errorf("one row has %d log entries", len(items))
+	}
+}
+
+func TestMergeKeepsWhatItDoesNotKnow(t *testing.T) {
+	a, b := open(t, t.TempDir()), open(t, t.TempDir())
+	key := crdt.NewKey("namespace of a later version", "\x00")
+	merge(t, a, item(key, "cell of a later version", remote(1, 2, "\xff\x00")))
+	items, _ := pull(t, a, 0, 1000)
+	merge(t, b, items...)
+	if got := value(t, b, key, "cell of a later version"); got != "\xff\x00" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Badger refuses transactions over 2.4 MB or some ten thousand entries.
+func TestLargeMergesArePaged(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		rows, bytes int
+	}{
+		{"many small rows", 30_000, 1},
+		{"large values", 60, crdt.MaxValueBytes},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := open(t, t.TempDir())
+			v := strings.Repeat("v", tc.bytes)
+			items := make([]crdt.Item, tc.rows)
+			for i := range items {
+				items[i] = item(crdt.NewKey("models", fmt.Sprint(i)), "a", remote(1, 2, v))
+			}
+			if keys := merge(t, s, items...); len(keys) != tc.rows || s.Sequence() != uint64(tc.rows) {
+				t.Errorf("%d rows changed, sequence %d", len(keys), s.Sequence())
+			}
+			if got, _ := pull(t, s, 0, 256<<10); len(got) != tc.rows {
+				t.Errorf("pulled %d rows", len(got))
+			}
+		})
+	}
+}
+
+// A row may grow by merges beyond anything that is written at once.
+func TestRowLargerThanATransaction(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	key := crdt.NewKey("models", "huge")
+	for i := range 40 {
+		merge(t, s, item(key, fmt.Sprint("c", i), remote(1, 2, strings.Repeat("v", crdt.MaxValueBytes))))
+	}
+	closeStore(t, s)
+	s = open(t, dir)
+	row, _, err := s.Get(key)
+	if err != nil || len(row.Cells) != 40 {
+		t.Fatalf("%d cells, %v", len(row.Cells), err)
+	}
+	page, err := s.Since(0, 256<<10)
+	if err != nil || len(page.Items) != 1 {
+		t.Fatalf("page of %d items, %v", len(page.Items), err)
+	}
+	other := open(t, t.TempDir())
+	for _, message := range crdt.Pack(page.Items, 256<<10) {
+		data, err := crdt.EncodeItems(message)
+		if err != nil || len(data) > 256<<10 {
+			t.Fatalf("message of %d bytes, %v", len(data), err)
+		}
+		items, err := crdt.DecodeItems(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		merge(t, other, items...)
+	}
+	if got, _, err := other.Get(key); err != nil || !got.Equal(row) {
+		t.Errorf("the row arrived with %d cells, %v", len(got.Cells), err)
+	}
+}
+
+func TestMergeSaysWhatItTookBeforeAnError(t *testing.T) {
+	s := open(t, t.TempDir())
+	w := s.Watch("models")
+	defer w.Close()
+	var items []crdt.Item
+	for i := range 1500 {
+		items = append(items, item(crdt.NewKey("models", fmt.Sprint(i)), "a", remote(1, 2, "v")))
+	}
+	items = append(items, crdt.Item{Key: "\x09", Row: crdt.Row{Length: 1}})
+	keys, err := s.Merge(items)
+	if !errors.Is(err, crdt.ErrMalformed) || len(keys) != 1000 || s.Sequence() != 1000 {
+		t.Fatalf("%d keys, sequence %d, %v", len(keys), s.Sequence(), err)
+	}
+	if len(w.C) != 1 {
+		t.Error("watchers did not hear of the page that was taken")
+	}
+	if keys := merge(t, s, items[:1500]...); len(keys) != 500 {
+		t.Errorf("merging again took %d", len(keys))
+	}
+}
+
+func TestWriterFarAheadIsWarnedAboutOnce(t *testing.T) {
+	var buf bytes.Buffer
+	s := openWith(t, t.TempDir(), store.Options{
+		Now: func() time.Time { return start }, Log: slog.New(slog.NewTextHandler(&buf, nil)),
+	})
+	far := crdt.StampOf(start.Add(time.Hour))
+	for i := range 5 {
+		merge(t, s, item(crdt.NewKey("a"), "x", remote(far+crdt.HLC(i), 77, "v")))
+	}
+	if got := strings.Count(buf.String(), "store=77"); got != 1 {
+		t.Errorf("warned %d times: %s", got, buf.String())
+	}
+	if got := value(t, s, crdt.NewKey("a"), "x"); got != "v" {
+		t.Errorf("the row was not merged: %q", got)
+	}
+}
