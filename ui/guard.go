@@ -52,8 +52,10 @@ func (u *UI) checkRequest(r *http.Request) error {
 			Message: fmt.Sprintf("the Origin header names %q, which is not the address of this page (%q)", origin, r.Host),
 			Hint:    "open the page itself; a proxy in front must pass the Host header on unchanged"}
 	}
-	if strings.HasPrefix(r.URL.Path, prefix) && r.Header.Get("Sec-Fetch-Site") == "same-site" {
-		return refuseCrossSite(nil, r) // another port of this host is another program
+	// CrossOriginProtection lets every GET pass. Data is read by the page alone,
+	// and another port of this host ("same-site") is another program.
+	if site := r.Header.Get("Sec-Fetch-Site"); strings.HasPrefix(r.URL.Path, prefix) && (site == "same-site" || site == "cross-site") {
+		return refuseCrossSite(nil, r)
 	}
 	return nil
 }

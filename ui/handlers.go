@@ -57,7 +57,9 @@ func ok(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// accept makes a handler of a backend call that takes and gives JSON.
+// accept makes a handler of a backend call that takes and gives JSON. The body
+// is read to its end also where nothing is asked: only then does the server
+// watch for a client that leaves. stamp writes the schema version.
 func accept[In, Out any](call func(context.Context, In) (Out, error), stamp func(*Out)) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var in In
@@ -71,6 +73,11 @@ func accept[In, Out any](call func(context.Context, In) (Out, error), stamp func
 		stamp(&out)
 		return ok(w, out)
 	}
+}
+
+// bare lets a call without input take an empty object.
+func bare[Out any](call func(context.Context) (Out, error)) func(context.Context, struct{}) (Out, error) {
+	return func(ctx context.Context, _ struct{}) (Out, error) { return call(ctx) }
 }
 
 // readJSON reads exactly one JSON object of known fields. Asking for the JSON
@@ -207,24 +214,6 @@ func (u *UI) deleteSession(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (u *UI) postLeave(w http.ResponseWriter, r *http.Request) error {
-	out, err := u.cfg.Backend.Leave(r.Context())
-	if err != nil {
-		return err
-	}
-	out.SchemaVersion = SchemaVersion
-	return ok(w, out)
-}
-
-func (u *UI) postFirstKey(w http.ResponseWriter, r *http.Request) error {
-	out, err := u.cfg.Backend.FirstKey(r.Context())
-	if err != nil {
-		return err
-	}
-	out.SchemaVersion = SchemaVersion
-	return ok(w, out)
-}
-
 func (u *UI) deleteKey(w http.ResponseWriter, r *http.Request) error {
 	if err := u.cfg.Backend.RevokeKey(r.Context(), r.PathValue("key")); err != nil {
 		return err
@@ -233,10 +222,7 @@ func (u *UI) deleteKey(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (u *UI) postLink(w http.ResponseWriter, r *http.Request) error {
-	url, expires, err := u.NewLink(r.Context())
-	if err != nil {
-		return err
-	}
-	return ok(w, LinkResult{SchemaVersion, url, expires})
+func (u *UI) newLink(ctx context.Context, _ struct{}) (LinkResult, error) {
+	url, expires, err := u.NewLink(ctx)
+	return LinkResult{SchemaVersion, url, expires}, err
 }

@@ -49,22 +49,24 @@ func (u *UI) routes() []route {
 		{"POST", "engines/install", socketOnly, u.postInstall},
 		{"POST", "tokens", socketOnly, accept(b.NewToken, func(o *TokenResult) { o.SchemaVersion = SchemaVersion })},
 		{"POST", "join", socketOnly, accept(b.Join, func(o *JoinResult) { o.SchemaVersion = SchemaVersion })},
-		{"POST", "leave", socketOnly, u.postLeave},
+		{"POST", "leave", socketOnly, accept(bare(b.Leave), func(o *LeaveResult) { o.SchemaVersion = SchemaVersion })},
 		{"POST", "keys", socketOnly, accept(b.NewKey, func(o *KeyResult) { o.SchemaVersion = SchemaVersion })},
-		{"POST", "keys/first", socketOnly, u.postFirstKey},
+		{"POST", "keys/first", socketOnly, accept(bare(b.FirstKey), func(o *KeyResult) { o.SchemaVersion = SchemaVersion })},
 		{"DELETE", "keys/{key}", socketOnly, u.deleteKey},
-		{"POST", "ui-link", socketOnly, u.postLink},
+		{"POST", "ui-link", socketOnly, accept(u.newLink, func(*LinkResult) {})},
 	}
 }
 
 // socketDoor opens every declared route.
 func (u *UI) socketDoor() http.Handler {
-	return u.api(func(rt route, next handler) handler {
-		if rt.who == closed {
-			return refuseClosed
-		}
-		return next
-	})
+	return u.api(openDeclared)
+}
+
+func openDeclared(rt route, next handler) handler {
+	if rt.who == closed {
+		return refuseClosed
+	}
+	return next
 }
 
 // publicDoor opens the page, and of the admin API what the request's session
