@@ -71,6 +71,7 @@ type Store struct {
 	entropy io.Reader
 	clock   *crdt.Clock
 	id      crdt.ReplicaID
+	flush   func() error // db.Sync; tests let it fail
 
 	// index and seq are written under writer and state, and read by anybody.
 	index atomic.Uint64
@@ -101,7 +102,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, openError(dir, err)
 	}
-	s := &Store{db: db, log: o.Log, entropy: o.Entropy}
+	s := &Store{db: db, log: o.Log, entropy: o.Entropy, flush: db.Sync}
 	if err := s.load(dir, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store: %w", err), db.Close())
 	}
@@ -184,7 +185,7 @@ func (s *Store) commit(txn *badger.Txn) error {
 // sync follows each commit before the next one: db.Sync reaches only the newest memtable, so a commit that waited
 // while another one filled that memtable up would be missed.
 func (s *Store) sync() error {
-	if err := s.db.Sync(); err != nil {
+	if err := s.flush(); err != nil {
 		s.failed = fmt.Errorf("%w: %w", ErrFailed, err)
 		return s.failed
 	}

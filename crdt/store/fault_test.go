@@ -1,0 +1,70 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+
+	"llmgw/crdt"
+	"llmgw/crdt/store"
+)
+
+// After a failed sync nobody knows what is on disk: nothing may be acknowledged or served to a peer any more.
+func TestFailedSyncStopsTheStore(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	key := crdt.NewKey("models", "m")
+	set(t, s, key, "a", "before")
+	s.OnLocalWrite(func([]crdt.Item) { t.Error("a write that may be lost was gossiped") })
+	w := s.Watch()
+	defer w.Close()
+	broken := errors.New("input/output error")
+	s.FailSync(broken)
+	write := func(tx *store.Tx) error { return tx.Set(key, "a", []byte("after")) }
+	if _, err := s.Update(write); !errors.Is(err, store.ErrFailed) || !errors.Is(err, broken) {
+		t.Errorf("update: %v", err)
+	}
+	if !took(w) {
+		t.Error("the row changed for readers and the watch is silent")
+	}
+	if page, err := s.Since(1, 1000); err != nil || len(page.Items) != 0 || page.Next != 1 || s.Sequence() != 1 {
+		t.Errorf("a row that may be lost is served: %+v, sequence %d, %v", page, s.Sequence(), err)
+	}
+	_, errUpdate := s.Update(write)
+	_, errMerge := s.Merge([]crdt.Item{item(key, "b", remote(1, 2, "v"))})
+	for name, err := range map[string]error{
+		"update": errUpdate, "merge": errMerge, "meta": s.SetMeta("m", nil), "cursor": s.SetCursor("p", store.Cursor{}), "reset": s.Reset(),
+	} {
+		if !errors.Is(err, store.ErrFailed) {
+			t.Errorf("%s after the failure: %v", name, err)
+		}
+	}
+	closeStore(t, s)
+	s = open(t, dir)
+	set(t, s, key, "a", "again")
+}
+
+func TestFailedSyncOfTheClockRefusesTheStamp(t *testing.T) {
+	s := open(t, t.TempDir())
+	s.FailSync(errors.New("input/output error"))
+	key := crdt.NewKey("models", "m")
+	if _, err := s.Update(func(tx *store.Tx) error { return tx.Set(key, "a", nil) }); !errors.Is(err, store.ErrFailed) {
+		t.Errorf("got %v", err)
+	}
+	if _, present, err := s.Get(key); present || err != nil {
+		t.Errorf("the write was made without a ceiling: %v, %v", present, err)
+	}
+}
+
+func TestFailedSyncDuringResetIsFinishedByOpen(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	set(t, s, crdt.NewKey("models", "m"), "a", "old mesh")
+	s.FailSync(errors.New("input/output error"))
+	if err := s.Reset(); !errors.Is(err, store.ErrFailed) {
+		t.Errorf("got %v", err)
+	}
+	closeStore(t, s)
+	if rows := all(t, open(t, dir)); len(rows) != 0 {
+		t.Errorf("%d rows of the old mesh came back", len(rows))
+	}
+}
