@@ -1,0 +1,155 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+)
+
+// IP is the box's IPv4 address.
+func (b *Box) IP() netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, byte(b.number)}) }
+
+// IP6 is the box's IPv6 address.
+func (b *Box) IP6() netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf("fd77::%x", b.number))
+}
+
+// mac is chosen by us so that the link-local address is known.
+func (b *Box) mac() string { return fmt.Sprintf("02:77:00:00:00:%02x", b.number) }
+
+// linkLocal follows from mac (RFC 4291, appendix A).
+func (b *Box) linkLocal() string { return fmt.Sprintf("fe80::77:ff:fe00:%x", b.number) }
+
+// port is the box's plug in the switch.
+func (b *Box) port() string { return fmt.Sprintf("p%d", b.number) }
+
+// plugIn lays the cable. The route makes multicast work without a gateway, as
+// it does on a box that got one by DHCP.
+func (b *Box) plugIn() error {
+	sw, ns := b.lab.sw.name, b.ns.name
+	err := tools(
+		fmt.Sprintf("ip -n %s link add %s type veth peer name eth0 address %s netns %s", sw, b.port(), b.mac(), ns),
+		fmt.Sprintf("ip -n %s link set %s master br0 up", sw, b.port()),
+		fmt.Sprintf("ip -n %s link set lo up", ns),
+		fmt.Sprintf("ip -n %s addr add %s/24 dev eth0", ns, b.IP()),
+	)
+	if err != nil {
+		return err
+	}
+	if err := b.ns.do(skipAddressCheck); err != nil {
+		return err
+	}
+	return tools(
+		fmt.Sprintf("ip -n %s addr add %s/64 dev eth0", ns, b.IP6()),
+		fmt.Sprintf("ip -n %s link set eth0 up", ns),
+		fmt.Sprintf("ip -n %s route add 224.0.0.0/4 dev eth0", ns),
+	)
+}
+
+// skipAddressCheck spares the seconds in which a new IPv6 address may not be
+// used because another box could have it.
+func skipAddressCheck() error {
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/eth0/accept_dad", []byte("0"), 0)
+	if err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("skip duplicate address detection: %w", err)
+	}
+	return nil
+}
+
+// must runs command lines in which %s stands for the switch's namespace.
+func (b *Box) must(what string, lines ...string) {
+	b.tb.Helper()
+	if err := tools(lines...); err != nil {
+		b.tb.Fatalf("%s box %s: %v", what, b.Name, err)
+	}
+}
+
+func (b *Box) onSwitch(tool, words string) string {
+	return fmt.Sprintf("%s -n %s %s", tool, b.lab.sw.name, words)
+}
+
+func (b *Box) onBox(tool, words string) string {
+	return fmt.Sprintf("%s -n %s %s", tool, b.ns.name, words)
+}
+
+// Cut takes the box off the network without a sign: the switch forwards nothing
+// from or to it, the link stays up, connections hang.
+func (b *Box) Cut() {
+	b.tb.Helper()
+	b.must("cut", b.onSwitch("bridge", "link set dev "+b.port()+" state 0"))
+}
+
+// Unplug pulls the cable: the box sees its link go down.
+func (b *Box) Unplug() {
+	b.tb.Helper()
+	b.must("unplug", b.onSwitch("ip", "link set "+b.port()+" down"))
+}
+
+// Heal undoes Cut, Unplug, Mute, Deafen and Shape.
+func (b *Box) Heal() {
+	b.tb.Helper()
+	b.clearShape()
+	b.must("heal",
+		b.onSwitch("ip", "link set "+b.port()+" up"),
+		b.onSwitch("bridge", "link set dev "+b.port()+" state 3"),
+	)
+}
+
+// dropAll is a token bucket too small for any packet: each is dropped. It needs
+// no packet filter in the kernel.
+const dropAll = "root tbf rate 8bit burst 1b limit 1"
+
+// Mute drops what the box sends; it still hears the others.
+func (b *Box) Mute() {
+	b.tb.Helper()
+	b.must("mute", b.onBox("tc", "qdisc replace dev eth0 "+dropAll))
+}
+
+// Deafen drops what is sent to the box; the others still hear it.
+func (b *Box) Deafen() {
+	b.tb.Helper()
+	b.must("deafen", b.onSwitch("tc", "qdisc replace dev "+b.port()+" "+dropAll))
+}
+
+// Shape sets the traffic control of the link towards the box, in tc's words:
+// "netem delay 20ms loss 1%", "tbf rate 10mbit burst 32kb latency 50ms". It
+// skips the test where the kernel lacks that discipline.
+func (b *Box) Shape(words string) {
+	b.tb.Helper()
+	err := tools(b.onSwitch("tc", "qdisc replace dev "+b.port()+" root "+words))
+	if err != nil && strings.Contains(err.Error(), "qdisc kind is unknown") {
+		Skip(b.tb, "this kernel has no %q: %v", words, err)
+	}
+	if err != nil {
+		b.tb.Fatalf("shape box %s: %v", b.Name, err)
+	}
+}
+
+// clearShape removes disciplines of both ends; there may be none.
+func (b *Box) clearShape() {
+	_ = tools(b.onSwitch("tc", "qdisc del dev "+b.port()+" root"))
+	_ = tools(b.onBox("tc", "qdisc del dev eth0 root"))
+}
+
+// CutTo drops what the box sends to one other box, and nothing else: its
+// neighbour entries for it point to a card that nobody has. Multicast and the
+// other direction still pass; call it on both boxes to cut a pair.
+func (b *Box) CutTo(other *Box) {
+	b.tb.Helper()
+	for _, a := range other.addresses() {
+		b.must("cut", b.onBox("ip", "neigh replace "+a+" lladdr 02:77:ff:ff:ff:ff nud permanent dev eth0"))
+	}
+}
+
+// HealTo undoes CutTo, if there was one.
+func (b *Box) HealTo(other *Box) {
+	b.tb.Helper()
+	for _, a := range other.addresses() {
+		b.must("heal", b.onBox("ip", "neigh flush to "+a+" dev eth0 nud permanent"))
+	}
+}
+
+func (b *Box) addresses() []string {
+	return []string{b.IP().String(), b.IP6().String(), b.linkLocal()}
+}
