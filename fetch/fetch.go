@@ -88,12 +88,13 @@ type Options struct {
 
 // Store is the weight files of this box.
 type Store struct {
-	dir    string
-	root   *os.Root
-	wheels *Wheels
-	log    *slog.Logger
-	free   func(string) (int64, error)
-	slots  chan struct{} // one for each running pull
+	dir     string
+	root    *os.Root
+	wheels  *Wheels
+	log     *slog.Logger
+	free    func(string) (int64, error)
+	slots   chan struct{} // one for each running pull
+	recheck int64         // bytes written between two looks at the free space
 
 	mu    sync.Mutex
 	jobs  map[string]*job // by source; guarded by mu, as is:
@@ -126,7 +127,7 @@ func Open(dir string, o Options) (*Store, error) {
 	w := NewWheels(o)
 	return &Store{
 		dir: abs, root: root, wheels: w, log: w.log, free: w.free,
-		slots: make(chan struct{}, maxPulls), jobs: map[string]*job{},
+		slots: make(chan struct{}, maxPulls), recheck: recheckBytes, jobs: map[string]*job{},
 	}, nil
 }
 

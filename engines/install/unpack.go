@@ -75,8 +75,8 @@ func (i *Installer) possible() error {
 		}
 	}
 	free, err := i.free(i.dir)
-	if err == nil && free-keepFree < i.llama.unpacked {
-		return i.fetchFailed(fetch.NoSpace(i.llama.String(), i.dir, i.llama.unpacked, free-keepFree))
+	if err == nil && free-keepFree < i.llama.space {
+		return i.fetchFailed(fetch.NoSpace(i.llama.String(), i.dir, i.llama.space, free-keepFree))
 	}
 	return nil
 }
