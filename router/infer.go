@@ -18,7 +18,6 @@ const maxAttempts = 3
 // inference is a request that an engine is to answer.
 type inference struct {
 	t      *request
-	route  route
 	stream bool // the client asked for a stream
 	model  string
 	call   relay.Call
@@ -55,11 +54,10 @@ func (t *request) prepare() (*inference, *openai.Error) {
 	if scanned.Model == "" {
 		return nil, noModel()
 	}
-	route, _ := routeOf(t.req.URL.Path)
 	return &inference{
-		t: t, route: route, stream: scanned.Stream, model: scanned.Model, asked: make(map[tried]bool),
+		t: t, stream: scanned.Stream, model: scanned.Model, asked: make(map[tried]bool),
 		call: relay.Call{
-			Path: route.path, Header: jsonHeader(relay.CleanRequest(t.req.Header), t.id), Body: t.body,
+			Path: t.route.path, Header: jsonHeader(relay.CleanRequest(t.req.Header), t.id), Body: t.body,
 		},
 	}, nil
 }
@@ -126,13 +124,13 @@ func (i *inference) attempt(ctx context.Context, replica Replica) error {
 	}
 	defer done()
 	answer := relay.Pump(x, i.t.out, relay.Options{
-		Terminated: i.route.terminated,
+		Terminated: i.t.route.terminated,
 		Failure:    func(error) []byte { return brokeOff(i.view.Model.Name).Encode(i.t.origin()) },
 		Now:        r.now,
 	})
 	r.metrics.relays.WithLabelValues(kind, outcomeOf(ctx, answer.Err)).Inc()
 	if !answer.FirstByte.IsZero() {
-		r.metrics.firstByte.WithLabelValues(i.route.name).Observe(answer.FirstByte.Sub(i.t.began).Seconds())
+		r.metrics.firstByte.WithLabelValues(i.t.route.name).Observe(answer.FirstByte.Sub(i.t.began).Seconds())
 	}
 	if answer.Err != nil && !answer.Began {
 		return answer.Err
@@ -200,7 +198,7 @@ var errVanished = errors.New("the replica is gone and another is there")
 func (i *inference) waiting(replica Replica) relay.Wait {
 	next := i.t.out.limits.KeepAlive
 	return func(waited time.Duration) error {
-		if waited >= next && i.stream && i.route.terminated {
+		if waited >= next && i.stream && i.t.route.terminated {
 			next = waited + i.t.out.limits.KeepAlive
 			if err := i.t.out.keepAlive(); err != nil {
 				return errors.Join(relay.ErrClientGone, err)

@@ -26,10 +26,9 @@ func (r *Router) models(t *request) {
 }
 
 func (r *Router) oneModel(t *request) {
-	route, _ := routeOf(t.req.URL.Path)
-	view, ok := r.cfg.Catalog.Resolve(route.model)
+	view, ok := r.cfg.Catalog.Resolve(t.route.model)
 	if !ok {
-		t.fail(unknownModel(route.model, r.names()))
+		t.fail(unknownModel(t.route.model, r.names()))
 		return
 	}
 	t.json(describe(view))

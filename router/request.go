@@ -23,7 +23,7 @@ type request struct {
 	out   *answer
 	began time.Time
 	id    string // shown; a client's own if it is harmless
-	route string
+	route route
 	key   keys.Info
 	body  []byte
 	held  int64 // bytes taken from the budget
@@ -32,7 +32,7 @@ type request struct {
 
 func (r *Router) begin(w http.ResponseWriter, req *http.Request) *request {
 	r.metrics.inFlight.Inc()
-	t := &request{r: r, req: req, began: r.now(), route: "other"}
+	t := &request{r: r, req: req, began: r.now(), route: route{name: "other"}}
 	t.id = requestID(req.Header.Get("X-Request-Id"), r.cfg.Entropy)
 	t.out = newAnswer(w, r.cfg.Limits, t.began)
 	w.Header().Set("X-Request-Id", t.id)
@@ -49,9 +49,9 @@ func (t *request) end() {
 	}
 	took := t.r.now().Sub(t.began)
 	t.r.metrics.inFlight.Dec()
-	t.r.metrics.requests.WithLabelValues(t.route, strconv.Itoa(code)).Inc()
-	t.r.metrics.duration.WithLabelValues(t.route).Observe(took.Seconds())
-	t.r.cfg.Log.Debug("request answered", slog.String("route", t.route), slog.Int("code", code),
+	t.r.metrics.requests.WithLabelValues(t.route.name, strconv.Itoa(code)).Inc()
+	t.r.metrics.duration.WithLabelValues(t.route.name).Observe(took.Seconds())
+	t.r.cfg.Log.Debug("request answered", slog.String("route", t.route.name), slog.Int("code", code),
 		slog.String("request_id", t.id), slog.String("key", t.key.ID), slog.Duration("took", took))
 }
 

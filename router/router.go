@@ -154,7 +154,7 @@ func (r *Router) serve(w http.ResponseWriter, req *http.Request) {
 		t.fail(unknownRoute(req.URL.Path))
 		return
 	}
-	t.route = route.name
+	t.route = route
 	if !route.allows(req.Method) {
 		w.Header().Set("Allow", route.allowed())
 		t.fail(wrongMethod(req.Method, route))

@@ -76,6 +76,7 @@ type pump struct {
 	o      Options
 	answer Answer
 	track  openai.Tracker
+	held   bool // the start of an event is held back
 	torn   bool // the client has the start of an event that was too large to hold
 }
 
@@ -159,7 +160,7 @@ func (p *pump) events(buf []byte, n int, err error) {
 	if !p.begin(-1) {
 		return
 	}
-	held := 0
+	held, comment := 0, p.comment
 	for {
 		whole := p.whole(buf, held, n)
 		held += n
@@ -175,7 +176,8 @@ func (p *pump) events(buf []byte, n int, err error) {
 			p.breakOff(buf[:held], err)
 			return
 		}
-		n, err = p.x.Next(buf[held:], p.comment(held == 0))
+		p.held = held > 0
+		n, err = p.x.Next(buf[held:], comment)
 		p.got(n)
 	}
 }
@@ -195,19 +197,14 @@ func (p *pump) whole(buf []byte, held, n int) int {
 }
 
 // comment keeps a silent stream open where a comment does no harm.
-func (p *pump) comment(clean bool) Wait {
-	if !clean {
+func (p *pump) comment(time.Duration) error {
+	if p.held || !p.track.Boundary() || p.track.HasIDs() {
 		return nil
 	}
-	return func(time.Duration) error {
-		if !p.track.Boundary() || p.track.HasIDs() {
-			return nil
-		}
-		if !p.write([]byte(openai.KeepAlive)) {
-			return p.answer.Err
-		}
-		return nil
+	if !p.write([]byte(openai.KeepAlive)) {
+		return p.answer.Err
 	}
+	return nil
 }
 
 // errNoTerminator is an engine that ended its stream in order but too early.
