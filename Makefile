@@ -1,0 +1,60 @@
+# Everything a developer types. `make help` lists it.
+
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
+LDFLAGS  = -s -w -X main.version=$(VERSION)
+WEB      = ui/web
+
+# The packages whose tests are quick enough to run with the race detector on
+# each check; the lab and the browser have their place in `make test`.
+RACE = $(shell $(GO) list ./... | grep -v -e /node/lab)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+.PHONY: build
+build: ui ## Build bin/llmgw, web page included
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/llmgw ./cmd/llmgw
+
+.PHONY: ui
+ui: $(WEB)/dist/.built ## Build the web page that the daemon embeds
+
+$(WEB)/node_modules/.installed: $(WEB)/package.json $(WEB)/package-lock.json
+	@command -v npm >/dev/null || { echo 'the web page is built with Node.js 20.19 or later and npm; install them and try again' >&2; exit 1; }
+	cd $(WEB) && npm ci --no-audit --no-fund
+	@touch $@
+
+$(WEB)/dist/.built: $(WEB)/node_modules/.installed $(shell find $(WEB) -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
+	cd $(WEB) && npm run build
+	@touch $@
+
+.PHONY: run
+run: build ## Serve a small real model on this machine and print how to ask it
+	@packaging/dev/run.sh
+
+.PHONY: test
+test: build ## Get what the tests need and run all of them
+	@packaging/dev/test.sh
+
+.PHONY: check
+check: ## gofmt, vet, staticcheck, and the race detector on the small packages
+	@test -z "$$(gofmt -l .)" || { gofmt -l . ; echo 'run gofmt -w on these' >&2; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) test -race -short $(RACE)
+
+.PHONY: lab
+lab: build ## Run only the tests of several boxes, in network namespaces (root)
+	@packaging/dev/test.sh ./node/lab/...
+
+.PHONY: bench
+bench: build ## Run the benchmarks; figures are ratios against a baseline of the same run
+	@packaging/dev/bench.sh
+
+.PHONY: clean
+clean: ## Remove what was built and the state of make run
+	rm -rf bin .run $(WEB)/node_modules $(WEB)/dist/assets $(WEB)/dist/.built
+	git checkout -- $(WEB)/dist
