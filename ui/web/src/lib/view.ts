@@ -102,6 +102,12 @@ export function gpus(h: Hardware): Device[] {
   return h.devices.filter((d) => d.kind !== 'cpu')
 }
 
+/** lacksEngine: the node is here and can serve nothing but simulations. What a
+ * node that is away has is not known. */
+export function lacksEngine(n: Node): boolean {
+  return !stale(n) && n.engines.every((e) => e.name === 'sim')
+}
+
 /** summary is the line under the verdict. */
 export function summary(o: Overview): string {
   const loaded = o.models.filter((m) => m.loaded).length
