@@ -41,6 +41,7 @@ type Exchange struct {
 	wait    Wait
 	flows   bool      // a byte of the body came
 	ended   bool      // the body was read to its end
+	framed  bool      // the reader is within the body's framing
 	armed   time.Time // the read deadline that holds
 }
 
@@ -48,7 +49,8 @@ type Exchange struct {
 // here on; on error conn is reset already. Errors are ctx's, the wait hook's
 // or *BrokenError.
 func Start(ctx context.Context, conn Conn, call *Call, limits Limits, wait Wait) (*Exchange, error) {
-	x := &Exchange{ctx: ctx, conn: conn, limits: limits, wait: wait, br: newReader(conn)}
+	x := &Exchange{ctx: ctx, conn: conn, limits: limits, wait: wait}
+	x.br = newReader((*source)(x))
 	x.unwatch = context.AfterFunc(ctx, func() { _ = conn.Reset() })
 	if err := x.start(call); err != nil {
 		x.Close()
@@ -184,7 +186,9 @@ func (x *Exchange) Next(p []byte, idle Wait) (int, error) {
 	if err := x.ready(idle); err != nil {
 		return 0, err
 	}
+	x.framed = true
 	n, err := x.resp.Body.Read(p)
+	x.framed = false
 	x.flows = x.flows || n > 0
 	if err == nil {
 		return n, nil
@@ -196,12 +200,11 @@ func (x *Exchange) Next(p []byte, idle Wait) (int, error) {
 	return n, x.broken(err)
 }
 
-// ready waits for bytes below the body's framing: a deadline that strikes
-// there can be waited for again, within the framing it is final. Until the
-// first byte the engine has as long as for its head.
+// ready waits for bytes below the body's framing, where the wait can be taken
+// up again after a deadline. Until the first byte the engine has as long as
+// for its head.
 func (x *Exchange) ready(idle Wait) error {
 	if x.br.Buffered() > 0 || x.resp.ContentLength == 0 || x.ended {
-		x.deadline(time.Now(), x.limits.Idle)
 		return nil
 	}
 	every, limit, tick := waitTick, x.limits.FirstByte, x.wait
@@ -217,6 +220,22 @@ func (x *Exchange) ready(idle Wait) error {
 		return hook.err
 	}
 	return x.broken(err)
+}
+
+// source is what the exchange's buffer reads from. Within the framing of a
+// body, which cannot be taken up again after an error, it waits out the idle
+// limit by itself.
+type source Exchange
+
+func (s *source) Read(p []byte) (int, error) {
+	x := (*Exchange)(s)
+	n, err := x.conn.Read(p)
+	if !x.framed || n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	x.armed = time.Now().Add(x.limits.Idle)
+	_ = x.conn.SetReadDeadline(x.armed)
+	return x.conn.Read(p)
 }
 
 // deadline arms the read deadline, not for each token but when half of it is
