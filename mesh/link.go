@@ -1,0 +1,350 @@
+package mesh
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	ma "github.com/multiformats/go-multiaddr"
+
+	"llmgw/mesh/catalog"
+)
+
+const (
+	// linkTick is how often a link looks at its peer.
+	linkTick = 250 * time.Millisecond
+	// redialEach: a member that is away is dialled this often, for ever.
+	redialEach = time.Second
+	// dialWait bounds one attempt over all addresses.
+	dialWait = 5 * time.Second
+)
+
+// link is this box's tie to one other member: it keeps a connection and the
+// heartbeat stream up and judges how alive the peer is.
+type link struct {
+	m      *Mesh
+	peer   peer.ID
+	kicked chan struct{} // look now
+	news   chan struct{} // the own presence changed
+
+	mu       sync.Mutex
+	health   liveness
+	presence catalog.Presence
+	known    bool
+	skew     time.Duration
+	beats    *stream            // the lasting stream, nil when there is none
+	end      context.CancelFunc // of beats
+	opening  bool
+	dialing  bool
+	dialled  time.Time // when last tried
+	opened   time.Time // when the lasting stream was last tried
+}
+
+// linkSet has one link for each active member but this box.
+type linkSet struct {
+	m *Mesh
+
+	mu    sync.Mutex
+	ctx   context.Context // nil until started and after stop
+	done  context.CancelFunc
+	links map[peer.ID]*link
+	ends  map[peer.ID]context.CancelFunc
+	work  sync.WaitGroup
+}
+
+func newLinkSet(m *Mesh) *linkSet {
+	return &linkSet{m: m, links: map[peer.ID]*link{}, ends: map[peer.ID]context.CancelFunc{}}
+}
+
+func (s *linkSet) start(ctx context.Context) {
+	s.mu.Lock()
+	s.ctx, s.done = context.WithCancel(ctx)
+	s.mu.Unlock()
+	s.reconcile(s.m.view.Load().roster)
+}
+
+// stop ends all links and waits for them.
+func (s *linkSet) stop() {
+	s.mu.Lock()
+	if s.ctx == nil {
+		s.mu.Unlock()
+		return
+	}
+	s.done()
+	s.ctx = nil
+	s.mu.Unlock()
+	s.work.Wait()
+}
+
+// reconcile makes the links those of the roster.
+func (s *linkSet) reconcile(r *roster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx == nil {
+		return
+	}
+	for p, end := range s.ends {
+		if !r.active(p) {
+			end()
+			delete(s.ends, p)
+			delete(s.links, p)
+		}
+	}
+	for p := range r.members {
+		if _, ok := s.links[p]; ok || p == s.m.self || !r.active(p) {
+			continue
+		}
+		l := &link{m: s.m, peer: p, kicked: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+		ctx, end := context.WithCancel(s.ctx)
+		s.links[p], s.ends[p] = l, end
+		s.work.Go(func() { l.run(ctx) })
+	}
+}
+
+func (s *linkSet) get(p peer.ID) (*link, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.links[p]
+	return l, ok && s.ctx != nil
+}
+
+func (s *linkSet) all() []*link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*link, 0, len(s.links))
+	for _, l := range s.links {
+		out = append(out, l)
+	}
+	return out
+}
+
+// kick makes the link of p look at once: something about its connection changed.
+func (s *linkSet) kick(p peer.ID) {
+	if l, ok := s.get(p); ok {
+		wake(l.kicked)
+	}
+}
+
+// announce tells all links that the own presence changed.
+func (s *linkSet) announce() {
+	for _, l := range s.all() {
+		wake(l.news)
+	}
+}
+
+// live lists the peers that are live, in no order.
+func (s *linkSet) live() []peer.ID {
+	var out []peer.ID
+	for _, l := range s.all() {
+		l.mu.Lock()
+		if l.health.current() == StateLive {
+			out = append(out, l.peer)
+		}
+		l.mu.Unlock()
+	}
+	return out
+}
+
+// slept tells all links that this box itself did not run for a while.
+func (s *linkSet) slept(d time.Duration) {
+	for _, l := range s.all() {
+		l.mu.Lock()
+		l.health.slept(d)
+		l.mu.Unlock()
+		wake(l.kicked)
+	}
+}
+
+func (l *link) run(ctx context.Context) {
+	tick := time.NewTicker(linkTick)
+	defer tick.Stop()
+	var work sync.WaitGroup
+	for ctx.Err() == nil {
+		l.step(ctx, &work)
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		case <-l.kicked:
+		}
+	}
+	l.hangUp()
+	work.Wait()
+}
+
+// step does what is due. Attempts keep their distance however often the link is
+// kicked: a peer that refuses is not asked in a tight loop.
+func (l *link) step(ctx context.Context, work *sync.WaitGroup) {
+	connected := l.m.host.Network().Connectedness(l.peer) == network.Connected
+	clock := l.m.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.judge(ctx, clock, work)
+	if !connected {
+		if !l.dialing && clock.Sub(l.dialled) >= redialEach {
+			l.dialing, l.dialled = true, clock
+			work.Go(func() { l.dial(ctx) })
+		}
+		return
+	}
+	// One of the two opens the lasting stream, so that there is one.
+	if l.m.self < l.peer && l.beats == nil && !l.opening && clock.Sub(l.opened) >= redialEach {
+		l.opening, l.opened = true, clock
+		work.Go(func() { l.openBeats(ctx) })
+	}
+}
+
+// judge acts on the peer's silence. It is called with the link locked.
+func (l *link) judge(ctx context.Context, clock time.Time, work *sync.WaitGroup) {
+	do := l.health.tick(clock)
+	if do.probe {
+		work.Go(func() { l.probe(ctx) })
+	}
+	if do.disconnect {
+		l.m.log.Warn("node is dead; its connection is closed and dialled anew", "peer", l.peer.String())
+		work.Go(func() { l.m.host.Network().ClosePeer(l.peer) })
+	}
+	if do.changed {
+		l.m.changes.notify()
+	}
+}
+
+func (l *link) probe(ctx context.Context) {
+	err := l.m.probe(ctx, l.peer)
+	if ctx.Err() != nil {
+		return
+	}
+	l.mu.Lock()
+	changed := l.health.probed(l.m.now(), err == nil)
+	end := l.end
+	l.mu.Unlock()
+	if err == nil && end != nil {
+		end() // the peer lives but its heartbeat stream is stuck
+	}
+	if changed {
+		l.m.log.Info("node does not answer", "peer", l.peer.String(), "err", err)
+		l.m.changes.notify()
+	}
+}
+
+// dial connects to the peer, whatever libp2p's own back-off says: a box that
+// comes back must not wait for minutes.
+func (l *link) dial(ctx context.Context) {
+	defer func() {
+		l.mu.Lock()
+		l.dialing = false
+		l.mu.Unlock()
+	}()
+	l.m.clearBackoff(l.peer)
+	ctx, cancel := context.WithTimeout(ctx, dialWait)
+	defer cancel()
+	if err := l.m.host.Connect(ctx, peer.AddrInfo{ID: l.peer, Addrs: l.addrs()}); err != nil {
+		l.m.log.Debug("node not reached", "peer", l.peer.String(), "err", err)
+		return
+	}
+	wake(l.kicked)
+}
+
+func (m *Mesh) clearBackoff(p peer.ID) {
+	if s, ok := m.host.Network().(*swarm.Swarm); ok {
+		s.Backoff().Clear(p)
+	}
+}
+
+// addrs are those of the peer's newest presence; those of its row are in the
+// peerstore.
+func (l *link) addrs() []ma.Multiaddr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return multiaddrs(l.presence.Addresses)
+}
+
+func multiaddrs(texts []string) []ma.Multiaddr {
+	var out []ma.Multiaddr
+	for _, text := range texts {
+		if a, err := ma.NewMultiaddr(text); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func (l *link) openBeats(ctx context.Context) {
+	defer func() {
+		l.mu.Lock()
+		l.opening = false
+		l.mu.Unlock()
+	}()
+	wait, cancel := context.WithTimeout(ctx, dialWait)
+	s, err := l.m.open(wait, l.peer, protocolHeartbeat)
+	cancel()
+	if err != nil {
+		l.m.log.Debug("heartbeat stream not opened", "peer", l.peer.String(), "err", err)
+		return
+	}
+	l.converse(ctx, s)
+}
+
+// attach makes s the lasting stream; an older one ends.
+func (l *link) attach(s *stream, end context.CancelFunc) {
+	l.mu.Lock()
+	old := l.end
+	l.beats, l.end = s, end
+	l.mu.Unlock()
+	if old != nil {
+		old()
+	}
+}
+
+func (l *link) detach(s *stream) {
+	l.mu.Lock()
+	if l.beats == s {
+		l.beats, l.end = nil, nil
+	}
+	l.mu.Unlock()
+	wake(l.kicked)
+}
+
+func (l *link) hangUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.end != nil {
+		l.end()
+	}
+}
+
+// keepAddresses makes the peerstore remember members for good; libp2p would
+// forget them 15 minutes after they went away.
+func (m *Mesh) keepAddresses(r *roster) {
+	for id, member := range r.members {
+		if id == m.self || !r.active(id) || len(member.addrs) == 0 {
+			continue
+		}
+		m.host.Peerstore().AddAddrs(id, multiaddrs(member.addrs), peerstore.PermanentAddrTTL)
+	}
+}
+
+// watchClock finds out when this box itself did not run, suspended or starved,
+// and then accuses nobody.
+func (m *Mesh) watchClock(ctx context.Context) {
+	tick := time.NewTicker(linkTick)
+	defer tick.Stop()
+	last := m.now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := m.now()
+		if late := now.Sub(last) - linkTick; late > lateTick {
+			m.log.Debug("this box did not run for a while", "for", late)
+			m.links.slept(late)
+			m.puller.requestAll()
+		}
+		last = now
+	}
+}

@@ -1,0 +1,87 @@
+package mesh
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"llmgw/mesh/catalog"
+)
+
+// Node is one member, or one that left, as this box sees it.
+type Node struct {
+	ID    string // peer ID
+	Name  string
+	Role  Role
+	State State
+	// LastHeard is how long ago the node was last heard. It means nothing unless
+	// Heard: since this daemon started the node gave no sign of life.
+	LastHeard time.Duration
+	Heard     bool
+	Presence  catalog.Presence // the newest known; zero when none is
+	Skew      time.Duration    // how far its clock is ahead of ours; zero for self
+	Path      string           // address of the connection, empty when there is none
+}
+
+// Nodes lists the members and those who left, this box first, then by name.
+func (m *Mesh) Nodes() []Node {
+	v := m.view.Load()
+	var nodes []Node
+	for p, member := range v.roster.members {
+		nodes = append(nodes, m.node(v, p, member))
+	}
+	slices.SortFunc(nodes, func(a, b Node) int {
+		if a.State == StateSelf || b.State == StateSelf {
+			return cmp.Compare(rank(a), rank(b))
+		}
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	return nodes
+}
+
+func rank(n Node) int {
+	if n.State == StateSelf {
+		return 0
+	}
+	return 1
+}
+
+func (m *Mesh) node(v *view, p peer.ID, member *member) Node {
+	n := Node{ID: p.String(), Name: member.name, Role: member.record.Role, State: StateDead}
+	switch {
+	case p == m.self:
+		n.State, n.Heard = StateSelf, true
+		n.Presence, _ = m.presence.current()
+		n.Name = n.Presence.Name
+		return n
+	case !v.roster.active(p):
+		n.State = StateLeft
+		return n
+	}
+	if l, ok := m.links.get(p); ok {
+		l.describe(&n, m.now())
+	}
+	if conns := m.host.Network().ConnsToPeer(p); len(conns) > 0 {
+		n.Path = pathOf(conns)
+	}
+	return n
+}
+
+func (l *link) describe(n *Node, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n.State = l.health.current()
+	if l.health.ever {
+		n.Heard, n.LastHeard = true, now.Sub(l.health.heardAt)
+	}
+	n.Skew = l.skew
+	if l.known {
+		n.Presence = l.presence
+		n.Name = cmp.Or(l.presence.Name, n.Name)
+	}
+}
+
+func pathOf(conns []network.Conn) string { return plainAddr(conns[0].RemoteMultiaddr()) }

@@ -1,0 +1,96 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// offerWait bounds how long an admin's write waits for a second box.
+const offerWait = 2 * time.Second
+
+// Offer pushes what this box wrote to one live peer and waits until that has it
+// on disk, 2 s at most. Without a live peer there is nobody to wait for: nil.
+func (m *Mesh) Offer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, offerWait)
+	defer cancel()
+	live := m.links.live()
+	slices.Sort(live)
+	var errs []error
+	for _, p := range live {
+		// A stuck peer must not use up the time of the others.
+		each, done := context.WithTimeout(ctx, offerWait/2)
+		err := m.offerTo(each, p)
+		done()
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// offerTo has p pull from this box, on a stream that this box opened.
+func (m *Mesh) offerTo(ctx context.Context, p peer.ID) error {
+	s, err := m.open(ctx, p, protocolSync)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { s.Reset() })
+	defer stop()
+	if err := m.offerOver(s); err != nil {
+		s.Reset()
+		return fmt.Errorf("offer to %s: %w", p, err)
+	}
+	s.Close()
+	return nil
+}
+
+func (m *Mesh) offerOver(s *stream) error {
+	v := m.view.Load()
+	want := m.store.Sequence()
+	if err := m.writeSync(s, syncAsk{Kind: askOffer, Mesh: v.mesh[:]}); err != nil {
+		return err
+	}
+	var ask syncAsk
+	if err := m.readSync(s, &ask); err != nil {
+		return err
+	}
+	if ask.Kind != askPull {
+		return fmt.Errorf("answer of kind %d to an offer: %w", ask.Kind, errFrame)
+	}
+	if err := m.sendPages(s, ask); err != nil {
+		return err
+	}
+	var ack syncAck
+	if err := m.readSync(s, &ack); err != nil {
+		return err
+	}
+	if ack.Seq < want {
+		return fmt.Errorf("peer has %d of %d rows", ack.Seq, want)
+	}
+	return nil
+}
+
+// takeOffer pulls over the stream on which the offer came, then acknowledges.
+func (m *Mesh) takeOffer(s *stream, ask syncAsk) error {
+	v := m.view.Load()
+	if string(ask.Mesh) != string(v.mesh[:]) {
+		return errMeshReplaced
+	}
+	if err := m.pullOver(s); err != nil {
+		return err
+	}
+	cursor, err := m.store.Cursor(s.Peer())
+	if err != nil {
+		return fmt.Errorf("read cursor: %w", err)
+	}
+	return m.writeSync(s, syncAck{Seq: cursor.Seq})
+}

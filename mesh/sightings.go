@@ -1,0 +1,410 @@
+package mesh
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	ma "github.com/multiformats/go-multiaddr"
+
+	"llmgw/crdt"
+	"llmgw/mesh/discovery"
+	"llmgw/mesh/token"
+)
+
+const (
+	// staticRetry is how often a static peer that is not connected is asked again
+	// who it is.
+	staticRetry = 5 * time.Second
+	// joinRetry spaces attempts to be admitted by secret at one box.
+	joinRetry = 5 * time.Second
+	// secondMover lets the box with the lower peer ID make the first move, so that
+	// two that see each other do not join at each other at once.
+	secondMover = 2 * time.Second
+)
+
+// Sighting is a box that was seen and is no member of this mesh.
+type Sighting struct {
+	ID     string // peer ID as claimed; empty when it did not answer
+	Name   string // as claimed
+	Addrs  []string
+	Reason string // why it has not joined, for a person
+}
+
+// sightings holds what discovery sees, by source.
+type sightings struct {
+	m *Mesh
+
+	mu      sync.Mutex
+	sources map[string][]discovery.Group // whole sets, by source
+	reasons map[string]string            // by peer ID or address
+	tried   map[peer.ID]time.Time        // last attempt to be admitted there
+	busy    map[peer.ID]bool
+	alarmed time.Time
+}
+
+func newSightings(m *Mesh) *sightings {
+	return &sightings{
+		m: m, sources: map[string][]discovery.Group{}, reasons: map[string]string{},
+		tried: map[peer.ID]time.Time{}, busy: map[peer.ID]bool{},
+	}
+}
+
+// Sightings lists the boxes that discovery sees and that are no members.
+func (m *Mesh) Sightings() []Sighting { return m.sights.list(m.view.Load().roster) }
+
+func (s *sightings) list(r *roster) []Sighting {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Sighting
+	for _, g := range s.all() {
+		id, err := peer.Decode(g.Peer)
+		if err == nil && (id == s.m.self || r.active(id)) {
+			continue
+		}
+		key := cmp.Or(g.Peer, firstOf(g.Addrs))
+		out = append(out, Sighting{
+			ID: g.Peer, Name: cleanName(g.Name), Addrs: g.Addrs, Reason: cmp.Or(s.reasons[key], s.defaultReason(g)),
+		})
+	}
+	slices.SortFunc(out, func(a, b Sighting) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	return out
+}
+
+func (s *sightings) defaultReason(g discovery.Group) string {
+	if g.Source == "static" {
+		return "not reached yet"
+	}
+	return "it is not of this mesh; it can join with a token made here"
+}
+
+// all is called with s locked.
+func (s *sightings) all() []discovery.Group {
+	var out []discovery.Group
+	for _, groups := range s.sources {
+		out = append(out, groups...)
+	}
+	return out
+}
+
+func firstOf(addrs []string) string {
+	if len(addrs) == 0 {
+		return ""
+	}
+	return addrs[0]
+}
+
+func (s *sightings) because(key, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reasons[key] = reason
+}
+
+// runDiscovery takes what the discoverers find until ctx ends.
+func (m *Mesh) runDiscovery(ctx context.Context) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	for source, d := range m.discoverers() {
+		found := make(chan []discovery.Group)
+		work.Go(func() {
+			d.Run(ctx, found)
+		})
+		work.Go(func() { m.sights.follow(ctx, source, found) })
+	}
+	work.Go(func() { m.sights.retry(ctx) })
+	<-ctx.Done()
+}
+
+func (m *Mesh) discoverers() map[string]discovery.Discoverer {
+	all := map[string]discovery.Discoverer{}
+	if static := m.staticPeers(); len(static.Addrs) > 0 {
+		all["static"] = static
+	}
+	if m.cfg.MDNS {
+		all["mdns"] = &discovery.MDNS{Self: m.announcement, Complete: m.complete, Now: m.cfg.Now, Log: m.log}
+	}
+	return all
+}
+
+// staticPeers reads the setting: host:port or a multiaddr, with or without a peer
+// ID. What cannot be read is reported and left out.
+func (m *Mesh) staticPeers() discovery.Static {
+	static := discovery.Static{Peers: map[string]string{}}
+	for _, text := range m.cfg.Peers {
+		addr, id, err := readStatic(text)
+		if err != nil {
+			m.log.Error("static peer not understood", "peer", text, "err", err)
+			continue
+		}
+		static.Addrs = append(static.Addrs, addr)
+		if id != "" {
+			static.Peers[addr] = id.String()
+		}
+	}
+	return static
+}
+
+func readStatic(text string) (addr string, id peer.ID, err error) {
+	if a, err := ma.NewMultiaddr(text); err == nil {
+		transport, id := peer.SplitAddr(a)
+		addr := plainAddr(transport)
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return "", "", fmt.Errorf("read %s: want a TCP address", text)
+		}
+		return addr, id, nil
+	}
+	if _, _, err := net.SplitHostPort(text); err != nil {
+		return "", "", fmt.Errorf("read %s: want host:port or a multiaddr: %w", text, err)
+	}
+	return text, "", nil
+}
+
+// announcement is what mDNS tells of this box now.
+func (m *Mesh) announcement() discovery.Self {
+	return discovery.Self{
+		Peer: m.self.String(), Name: cleanName(m.cfg.Name), Port: m.port(), Boot: m.boot,
+		Hint: m.view.Load().mesh.hint(m.self),
+	}
+}
+
+// port is the TCP port that the host listens on.
+func (m *Mesh) port() int {
+	for _, a := range m.host.Network().ListenAddresses() {
+		if text, err := a.ValueForProtocol(ma.P_TCP); err == nil {
+			if n, err := net.LookupPort("tcp", text); err == nil {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// complete says whether every member is live, so that nobody is missing.
+func (m *Mesh) complete() bool {
+	others := 0
+	r := m.view.Load().roster
+	for p := range r.members {
+		if p != m.self && r.active(p) {
+			others++
+		}
+	}
+	return others > 0 && len(m.links.live()) == others
+}
+
+func (s *sightings) follow(ctx context.Context, source string, found <-chan []discovery.Group) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case groups := <-found:
+			s.mu.Lock()
+			s.sources[source] = groups
+			s.mu.Unlock()
+			s.look(ctx)
+		}
+	}
+}
+
+// retry looks again at what is known: a box may have come up meanwhile, or be of
+// our mesh by now.
+func (s *sightings) retry(ctx context.Context) {
+	tick := time.NewTicker(staticRetry)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.look(ctx)
+		}
+	}
+}
+
+// look acts on each sighting, several at once: one that does not answer must not
+// hold up the others.
+func (s *sightings) look(ctx context.Context) {
+	s.mu.Lock()
+	groups := s.all()
+	s.mu.Unlock()
+	var work sync.WaitGroup
+	for _, g := range groups {
+		work.Go(func() { s.m.sighted(ctx, g) })
+	}
+	work.Wait()
+}
+
+// sighted acts on one box: a member is dialled at the new addresses, one with the
+// same secret is joined, all others are only listed.
+func (m *Mesh) sighted(ctx context.Context, g discovery.Group) {
+	id, ok := m.identify(ctx, g)
+	switch {
+	case !ok:
+		return
+	case id == m.self:
+		m.checkClone(g)
+		return
+	case m.view.Load().roster.active(id):
+		m.host.Peerstore().AddAddrs(id, dialAddrs(g.Addrs), peerstore.TempAddrTTL)
+		if m.host.Network().Connectedness(id) != network.Connected {
+			m.clearBackoff(id)
+			m.links.kick(id)
+		}
+		return
+	}
+	sameMesh := m.view.Load().mesh.hint(id) == g.Hint
+	switch {
+	case m.admitsBySecret() && (sameMesh || g.Source == "static"):
+		m.joinBySecret(ctx, id, g)
+	case sameMesh:
+		m.sights.because(g.Peer, "it says that it is of this mesh, and no admin of it has vouched for it here yet")
+	}
+}
+
+// identify finds out which peer a group is. A static address without an ID is
+// asked by a handshake that goes no further.
+func (m *Mesh) identify(ctx context.Context, g discovery.Group) (peer.ID, bool) {
+	if g.Peer != "" {
+		id, _, err := peerKey(g.Peer)
+		return id, err == nil
+	}
+	addr := firstOf(g.Addrs)
+	if id, ok := m.knownAt(addr); ok {
+		return id, true
+	}
+	id, err := m.whoIs(ctx, addr)
+	if err != nil {
+		m.sights.because(addr, reason(err))
+		m.log.Debug("static peer not reached", "addr", addr, "err", err)
+		return "", false
+	}
+	m.sights.because(addr, "it is not of this mesh; it can join with a token made here")
+	return id, true
+}
+
+// knownAt spares the handshake when a member is connected at that address.
+func (m *Mesh) knownAt(addr string) (peer.ID, bool) {
+	for _, c := range m.host.Network().Conns() {
+		if plainAddr(c.RemoteMultiaddr()) == addr && m.view.Load().roster.active(c.RemotePeer()) {
+			return c.RemotePeer(), true
+		}
+	}
+	return "", false
+}
+
+// checkClone raises the alarm when another box announces this box's identity: two
+// copies of one state directory cannot dial each other, so this may be the
+// only sign. Our own announcements come back to us with our own boot number.
+func (m *Mesh) checkClone(g discovery.Group) {
+	if g.Source != "mdns" || g.Boot == 0 || g.Boot == m.boot {
+		return
+	}
+	m.sights.mu.Lock()
+	due := m.now().Sub(m.sights.alarmed) > time.Minute
+	if due {
+		m.sights.alarmed = m.now()
+	}
+	m.sights.mu.Unlock()
+	if due && g.Boot > m.boot {
+		m.log.Error("another box runs under this box's identity: was the state directory copied?", "addrs", g.Addrs)
+	}
+}
+
+// admitsBySecret says whether this box holds the secret of the mesh that it is in.
+func (m *Mesh) admitsBySecret() bool {
+	if m.cfg.Secret == nil {
+		return false
+	}
+	r, err := secretRoot(m.cfg.Secret)
+	return err == nil && r.mesh == m.view.Load().mesh
+}
+
+// joinBySecret has this box and another with the same secret admit each other.
+func (m *Mesh) joinBySecret(ctx context.Context, p peer.ID, g discovery.Group) {
+	if !m.sights.begin(p, m.now(), m.self > p) {
+		return
+	}
+	defer m.sights.end(p)
+	key := cmp.Or(g.Peer, firstOf(g.Addrs))
+	err := m.askBySecret(ctx, p, g.Addrs)
+	var typed *token.Error
+	switch {
+	case err == nil:
+		m.log.Info("joined by mesh secret", "peer", p.String())
+	case errors.As(err, &typed) && typed.Kind == token.WrongMesh:
+		m.sights.because(key, "it does not hold the same mesh secret")
+	default:
+		m.sights.because(key, err.Error())
+		m.log.Info("not joined by mesh secret", "peer", p.String(), "err", err)
+	}
+}
+
+// begin says whether it is time for an attempt at p.
+func (s *sightings) begin(p peer.ID, now time.Time, second bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, ever := s.tried[p]
+	switch {
+	case s.busy[p]:
+		return false
+	case !ever && second:
+		// Its own attempt is on its way; ours comes if that fails.
+		s.tried[p] = now.Add(secondMover - joinRetry)
+		return false
+	case ever && now.Sub(last) < joinRetry:
+		return false
+	}
+	s.tried[p], s.busy[p] = now, true
+	return true
+}
+
+func (s *sightings) end(p peer.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.busy, p)
+}
+
+func (m *Mesh) askBySecret(ctx context.Context, p peer.ID, addrs []string) error {
+	r, err := secretRoot(m.cfg.Secret)
+	if err != nil {
+		return err
+	}
+	v := m.view.Load()
+	s, err := m.callStranger(ctx, p, addrs)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { s.Reset() })
+	defer stop()
+	defer s.Conn().Close()
+	var own []crdt.Item
+	rows, err := m.joinOver(s, r.mesh, bySecret, func(_ joinAsk, offer joinOffer) (joinProof, error) {
+		body, blob, err := m.recordAbove(v, r, offer.Floor)
+		own = []crdt.Item{recordItem(m.self, body, blob, m.replica())}
+		return joinProof{Record: blob}, err
+	})
+	if err != nil {
+		s.Reset()
+		return fmt.Errorf("join at %s: %w", p, err)
+	}
+	if _, err := m.merge(v.generation, append(own, rows...)); err != nil {
+		return fmt.Errorf("join at %s: %w", p, err)
+	}
+	return m.publishSelf()
+}
+
+// recordAbove is this box's own record with a serial that the other side takes for
+// new: after a leave the one at hand is used up there.
+func (m *Mesh) recordAbove(v *view, r root, floor uint64) (memberBody, []byte, error) {
+	if self, ok := v.roster.members[m.self]; ok && self.record.Serial > floor {
+		return self.record, self.signed.blob, nil
+	}
+	return m.rootRecord(r, floor+1)
+}
