@@ -69,7 +69,7 @@ func lastLines(out string, n int) string {
 		}
 		lines[i] = l
 	}
-	return strings.Join(lines, "\n")
+	return strings.Join(lines, "; ")
 }
 
 // maxLine bounds a foreign program's line in our errors.

@@ -106,7 +106,7 @@ func TestPipFailures(t *testing.T) {
 		"Python without pip":    {"echo '/usr/bin/python3: No module named pip' >&2; exit 1", KindNoPip, []string{"install pip or uv"}},
 		"something else": {
 			"for i in 1 2 3 4 5 6; do echo line $i >&2; done; exit 3",
-			KindPip, []string{"line 3\nline 4\nline 5\nline 6", "pip download --no-deps Some-Model==1.2"},
+			KindPip, []string{"line 3; line 4; line 5; line 6", "pip download --no-deps Some-Model==1.2"},
 		},
 		"no word":             {"exit 3", KindPip, []string{"exit status 3"}},
 		"no wheel":            {"exit 0", KindPip, []string{"left no wheel"}},

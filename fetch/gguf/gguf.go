@@ -32,7 +32,6 @@ const (
 	maxKeptKeys    = 1024 // keys whose values are remembered
 	maxKeptString  = 4096 // bytes; longer ones are cut
 	maxKeptArray   = 4096 // elements; per-layer arrays are a few hundred long
-	minAlignment   = 1
 	maxAlignment   = 1 << 20
 	dflAlignment   = 32
 	maxFileOffset  = 1 << 60

@@ -47,7 +47,7 @@ func (s *scanner) tensors(h *Header) error {
 	if align == 0 {
 		align = dflAlignment
 	}
-	if align < minAlignment || align > maxAlignment || bits.OnesCount64(align) != 1 {
+	if align > maxAlignment || bits.OnesCount64(align) != 1 {
 		return malformed("alignment %d", align)
 	}
 	var end uint64
