@@ -212,9 +212,9 @@ func TestClientAnswersItCannotRead(t *testing.T) {
 		})
 	}
 	t.Run("refusal without JSON", func(t *testing.T) {
-		cl := socket(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "<html>", 502) }))
+		cl := socket(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }))
 		_, err := cl.Status(t.Context())
-		if api := apiError(t, err); api.Status != 502 || !strings.Contains(api.Message, "502") {
+		if api := apiError(t, err); api.Status != http.StatusBadGateway || !strings.Contains(api.Message, "502") {
 			t.Errorf("%+v", api)
 		}
 	})

@@ -53,6 +53,9 @@ type NodeInfo struct {
 	Mesh          List[string] `json:"mesh"` // multiaddrs of the mesh port
 	UptimeSeconds int64        `json:"uptime_seconds"`
 	UIHint        string       `json:"ui_hint"` // how to open the page
+	// Command is how a command line on this box begins, such as
+	// "llmgw --state-dir D"; empty stands for "llmgw".
+	Command string `json:"command"`
 }
 
 // MeshInfo tells of the mesh that the node is in.

@@ -6,11 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"llmgw/mesh/catalog"
 )
 
 var (
@@ -62,34 +59,4 @@ func jsonFields(t *testing.T, value any) (names []string) {
 	}
 	slices.Sort(names)
 	return names
-}
-
-func TestPresenceConverts(t *testing.T) {
-	inv := catalog.Inventory{Arch: "arm64", OS: "linux", RAMTotal: ptr(int64(8)), Notes: []string{"n"},
-		Devices: []catalog.Device{{ID: "cpu", Kind: catalog.DeviceCPU, Name: "A76", MemoryTotal: ptr(int64(8))}}}
-	check(t, nil, HardwareOf(inv), Hardware{Arch: "arm64", OS: "linux", RAMTotal: ptr(int64(8)), Notes: []string{"n"},
-		Devices: []Device{{ID: "cpu", Kind: "cpu", Name: "A76", MemoryTotal: ptr(int64(8))}}})
-	check(t, nil, EngineOf("p", "attic", catalog.EngineInfo{Name: "sim", From: "built in"}), Engine{Node: "p", NodeName: "attic", Name: "sim", From: "built in"})
-	check(t, nil, FetchOf(catalog.FetchStatus{Source: "s", Done: 3}), Fetch{Source: "s", Done: 3})
-}
-
-func TestReplicaConverts(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		in       catalog.ReplicaStatus
-		age      *int64
-		inFlight *int
-	}{
-		{"running and idle", catalog.ReplicaStatus{Since: noon.Unix() - 5, PID: 7}, ptr(int64(5)), ptr(0)},
-		{"not running", catalog.ReplicaStatus{Since: noon.Unix()}, ptr(int64(0)), nil},
-		{"holder's clock is ahead", catalog.ReplicaStatus{Since: noon.Unix() + 60}, nil, nil},
-		{"start not told", catalog.ReplicaStatus{}, nil, nil},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			got := ReplicaOf("p", "attic", "M", c.in, noon.Add(500*time.Millisecond))
-			check(t, nil, got.StateSeconds, c.age)
-			check(t, nil, got.InFlight, c.inFlight)
-			check(t, nil, got.Slots, (*int)(nil))
-		})
-	}
 }

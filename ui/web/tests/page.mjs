@@ -40,6 +40,9 @@ async function shot(page, name) {
 
 const unread = () => complaints.filter((c) => !/status of 401|ERR_/.test(c))
 
+// wake makes the page ask at once, as a tab that comes into view does.
+const wake = (page) => page.evaluate(() => void document.dispatchEvent(new Event('visibilitychange')))
+
 // widest is what sticks out of the window at the right, if anything.
 const widest = (page) =>
   page.evaluate(() => {
@@ -174,6 +177,7 @@ const checks = {
     const page = await open(boxes.full.links[9])
     await page.getByRole('heading', { name: 'Models' }).waitFor()
     await fetch(`${control}/down`)
+    await wake(page)
     await page.getByText('The box does not answer').waitFor()
     assert.match(await page.getByRole('alert').innerText(), /You see data from \d\d:\d\d:\d\d/)
     assert.ok((await page.locator('main').innerText()).includes('SmolLM2'), 'the data went with the box')
@@ -187,6 +191,7 @@ const checks = {
     const page = await open(boxes.full.links[10])
     await page.getByRole('heading', { name: 'Models' }).waitFor()
     await fetch(`${control}/end-sessions`)
+    await wake(page)
     await page.getByText('Your session has ended').waitFor()
     assert.doesNotMatch(await page.locator('body').innerText(), /SmolLM2/)
   },

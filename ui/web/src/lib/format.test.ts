@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { ago, bytes, clock, count, duration, list, percent, plural, shortID } from './format'
+import { ago, bytes, clock, count, duration, list, percent, plural, sentence, shortID } from './format'
 
 describe('bytes', () => {
   test.each([
@@ -63,4 +63,10 @@ test('names in a sentence', () => {
   expect(list([])).toBe('')
   expect(list(['a'])).toBe('a')
   expect(list(['a', 'b', 'c'])).toBe('a, b and c')
+})
+
+test('causes become sentences', () => {
+  expect(sentence('the engine exits')).toBe('The engine exits.')
+  expect(sentence('Done.')).toBe('Done.')
+  expect(sentence('')).toBe('')
 })

@@ -64,3 +64,9 @@ export function list(names: string[]): string {
   if (names.length < 2) return names.join('')
   return `${names.slice(0, -1).join(', ')} and ${names[names.length - 1]}`
 }
+
+/** sentence makes a cause, as programs word it, into a sentence. */
+export function sentence(text: string): string {
+  const whole = text.charAt(0).toUpperCase() + text.slice(1)
+  return text === '' || /[.!?:]$/.test(text) ? whole : whole + '.'
+}

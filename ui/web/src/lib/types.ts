@@ -17,6 +17,7 @@ export interface NodeInfo {
   mesh: string[]
   uptime_seconds: number
   ui_hint: string
+  command: string
 }
 
 export interface MeshInfo {

@@ -29,27 +29,33 @@ function node(over: Partial<Node>): Node {
 
 describe('what to type for a model', () => {
   test('not loaded: load it', () => {
-    const v = modelView(model({ name: 'SmolLM2', on_disk: ['attic'] }), [])
+    const v = modelView(model({ name: 'SmolLM2', on_disk: ['attic'] }), [], 'llmgw')
     expect(v).toMatchObject({ tone: 'idle', state: 'not loaded', type: 'llmgw load SmolLM2', detail: 'On the disk of attic.' })
   })
+  test('a daemon with a state directory of its own is addressed so', () => {
+    expect(modelView(model({}), [], 'llmgw --state-dir D').type).toBe('llmgw --state-dir D load m')
+  })
   test('loaded: nothing, and where', () => {
-    expect(modelView(model({ loaded: true, wanted: 1, loaded_on: ['attic', 'cellar'] }), [])).toMatchObject({
+    expect(modelView(model({ loaded: true, wanted: 1, loaded_on: ['attic', 'cellar'] }), [], 'llmgw')).toMatchObject({
       tone: 'ok', detail: 'On attic and cellar.', type: '',
     })
   })
   test('stopped: start it', () => {
-    expect(modelView(model({ state: 'stopped', loaded: false }), []).type).toBe('llmgw start m')
+    expect(modelView(model({ state: 'stopped', loaded: false }), [], 'llmgw').type).toBe('llmgw start m')
   })
   test('on its way: its state and node', () => {
-    expect(modelView(model({ wanted: 1 }), [replica({ state: 'loading' })])).toMatchObject({ tone: 'busy', state: 'loading', type: '' })
+    expect(modelView(model({ wanted: 1 }), [replica({ state: 'loading' })], 'llmgw')).toMatchObject({ tone: 'busy', state: 'loading', type: '' })
   })
   test('another model on its way says nothing about this one', () => {
-    expect(modelView(model({ wanted: 1 }), [replica({ model: 'n', state: 'loading' })]).state).toBe('waiting')
+    expect(modelView(model({ wanted: 1 }), [replica({ model: 'n', state: 'loading' })], 'llmgw').state).toBe('waiting')
   })
   test('wanted and failing: why, and the fix', () => {
-    expect(modelView(model({ wanted: 1, problem: 'No room.', fix: 'llmgw unload x' }), [replica({ state: 'loading' })])).toMatchObject({
-      tone: 'bad', detail: 'No room.', type: 'llmgw unload x',
-    })
+    const m = model({ wanted: 1, problem: 'no room', fix: 'llmgw unload x' })
+    expect(modelView(m, [replica({ state: 'failed' })], 'llmgw')).toMatchObject({ tone: 'bad', detail: 'No room.', type: 'llmgw unload x' })
+    expect(modelView(m, [], 'llmgw')).toMatchObject({ tone: 'warn', detail: 'No room.' })
+  })
+  test('a replica on its way outweighs the word that it is not there yet', () => {
+    expect(modelView(model({ wanted: 1, problem: 'loading on attic' }), [replica({ state: 'loading' })], 'llmgw').tone).toBe('busy')
   })
 })
 
@@ -97,7 +103,7 @@ const bare = {
   schema_version: 1,
   status: {
     schema_version: 1, verdict: 'OK', problems: null,
-    node: { id: '', name: 'n', version: '', pid: 1, state_dir: '', api: null, mesh: null, uptime_seconds: 0, ui_hint: '' },
+    node: { id: '', name: 'n', version: '', pid: 1, state_dir: '', api: null, mesh: null, uptime_seconds: 0, ui_hint: '', command: '' },
     mesh: { id: 'x', provisional: true, members: 1, live: 1 },
   },
   nodes: null, seen: null, models: null, replicas: null,
@@ -106,6 +112,7 @@ const bare = {
 test('null lists become empty ones', () => {
   const o = tidy(bare)
   expect([o.nodes, o.seen, o.models, o.replicas, o.status.problems, o.status.node.api]).toEqual([[], [], [], [], [], []])
+  expect(o.status.node.command).toBe('llmgw')
   const odd = tidy({ ...bare, nodes: [{ id: 'p', name: 'n', state: 'live' }] } as unknown as Overview)
   expect(odd.nodes[0]?.hardware.devices).toEqual([])
 })

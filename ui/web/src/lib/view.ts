@@ -1,6 +1,6 @@
 // What the page makes of the answers: states to tones, what to type, sums.
 
-import { list, plural } from './format'
+import { list, plural, sentence } from './format'
 import type { Device, Hardware, Model, Node, Overview, Replica } from './types'
 
 /** Tone is how a state looks. Each has a shape of its own besides its colour. */
@@ -60,10 +60,11 @@ export function quote(name: string): string {
   return /^[A-Za-z0-9._:/@-]+$/.test(name) && !name.startsWith('-') ? name : `'${name.replaceAll("'", `'\\''`)}'`
 }
 
-export function modelView(m: Model, replicas: Replica[]): ModelView {
-  const load = `llmgw load ${quote(m.name)}`
+/** modelView takes the words that a command line begins with, such as "llmgw". */
+export function modelView(m: Model, replicas: Replica[], command: string): ModelView {
+  const load = `${command} load ${quote(m.name)}`
   if (m.state === 'stopped') {
-    return { tone: 'idle', state: 'stopped', detail: 'Requests are refused.', type: `llmgw start ${quote(m.name)}` }
+    return { tone: 'idle', state: 'stopped', detail: 'Requests are refused.', type: `${command} start ${quote(m.name)}` }
   }
   if (m.loaded) {
     const where = m.loaded_on.length > 0 ? `On ${list(m.loaded_on)}.` : ''
@@ -72,12 +73,13 @@ export function modelView(m: Model, replicas: Replica[]): ModelView {
   if (m.wanted === 0) {
     return { tone: 'idle', state: 'not loaded', detail: diskDetail(m), type: load }
   }
-  const coming = replicas.find((r) => r.model === m.name && replicaTone(r) === 'busy')
-  if (coming && m.problem === '') {
-    return { tone: 'busy', state: replicaState(coming), detail: `On ${coming.node_name}.`, type: '' }
-  }
-  if (m.problem !== '') return { tone: 'bad', state: 'not loaded', detail: m.problem, type: m.fix }
-  return { tone: 'busy', state: 'waiting', detail: 'Waiting for a node to take it.', type: m.fix }
+  const own = replicas.filter((r) => r.model === m.name || r.model === m.id)
+  const coming = own.find((r) => replicaTone(r) === 'busy')
+  if (coming) return { tone: 'busy', state: replicaState(coming), detail: `On ${coming.node_name}.`, type: m.fix }
+  if (m.problem === '') return { tone: 'busy', state: 'waiting', detail: 'Waiting for a node to take it.', type: m.fix }
+  // Without a replica that failed, it may only be early: that is no alarm yet.
+  const failed = own.some((r) => replicaTone(r) === 'bad')
+  return { tone: failed ? 'bad' : 'warn', state: 'not loaded', detail: sentence(m.problem), type: m.fix }
 }
 
 function diskDetail(m: Model): string {
@@ -129,7 +131,7 @@ export function tidy(o: Overview): Overview {
     status: {
       ...status,
       problems: status.problems ?? [],
-      node: { ...status.node, api: status.node.api ?? [], mesh: status.node.mesh ?? [] },
+      node: { ...status.node, command: status.node.command || 'llmgw', api: status.node.api ?? [], mesh: status.node.mesh ?? [] },
     },
     nodes: (o.nodes ?? []).map(tidyNode),
     seen: (o.seen ?? []).map((s) => ({ ...s, addresses: s.addresses ?? [] })),
