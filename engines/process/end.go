@@ -13,6 +13,7 @@ import (
 // giveUp ends a process that is of no use, which counts as a crash.
 func (r *replica) giveUp(reason string) step {
 	r.log.Warn("engine given up", slog.String("reason", reason))
+	r.enter(catalog.ReplicaStopping, reason)
 	return r.crashed(reason)
 }
 
@@ -27,7 +28,15 @@ func (r *replica) exitReason(when string) string {
 
 // crashed clears away what is left of the run and decides what follows.
 func (r *replica) crashed(reason string) step {
-	if !r.clear(r.sup.cfg.Timing.Grace, nil) {
+	grace := r.sup.cfg.Timing.Grace
+	if r.engine != nil && r.status().State != catalog.ReplicaStopping {
+		// Unrouted before anything else: whoever asks now must not be sent to
+		// a dead process. What it leaves behind has nothing to finish.
+		r.showEnd()
+		r.enter(catalog.ReplicaBackoff, reason)
+		grace = 0
+	}
+	if !r.clear(grace, nil) {
 		return nil
 	}
 	var d Decision
@@ -50,25 +59,24 @@ func (r *replica) clear(grace time.Duration, hurry <-chan struct{}) bool {
 	if e == nil {
 		return true
 	}
-	// Whoever asks meanwhile must not be sent to a dying process.
-	r.update(func(v *catalog.ReplicaStatus) {
-		if v.State == catalog.ReplicaReady {
-			v.State = catalog.ReplicaBackoff
-		}
-	})
 	if !r.bury(e.record.group(), grace, hurry) {
 		return false
 	}
-	r.followLog()
 	e.watch.stop()
-	lines := e.tail.last()
-	r.update(func(v *catalog.ReplicaStatus) { v.PID, v.Adopted, v.LastLines = 0, false, lines })
+	r.showEnd()
 	r.sup.ports.release(e.record.Port, r.sup.cfg.Now())
 	if err := removePidfile(r.dir); err != nil {
 		r.log.Warn("pidfile not removed", slog.Any("error", err))
 	}
 	r.engine = nil
 	return true
+}
+
+// showEnd takes the process out of the view and leaves its last lines there.
+func (r *replica) showEnd() {
+	r.followLog()
+	lines := r.engine.tail.last()
+	r.update(func(v *catalog.ReplicaStatus) { v.PID, v.Adopted, v.LastLines = 0, false, lines })
 }
 
 // bury stops a group until nothing of it lives. A process that even SIGKILL

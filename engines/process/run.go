@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"time"
 
 	"llmgw/engines"
@@ -187,7 +188,7 @@ func (r *replica) warm() step {
 	r.enter(catalog.ReplicaWarming, "")
 	props, err := r.check()
 	switch {
-	case errors.Is(err, errWoken) || errors.Is(err, errEnded):
+	case errors.Is(err, errWoken) || errors.Is(err, errEnded) || cutOff(err):
 		return nil // the loop sees why
 	case err != nil:
 		return r.giveUp(err.Error())
@@ -202,6 +203,13 @@ func (r *replica) warm() step {
 	}
 	r.history.Ready = true
 	return r.serve
+}
+
+// cutOff tells whether a connection broke: then the process is about to end,
+// and its own words say more than ours.
+func cutOff(err error) bool {
+	var transport *url.Error
+	return errors.As(err, &transport) && !transport.Timeout()
 }
 
 // check asks for name, key and one token.
