@@ -14,6 +14,10 @@ import (
 // session. Ending it deletes the row, so an end wins over everything.
 const cellRecord = "record"
 
+// cellFirst marks the key that the first start made: it does not make a mesh
+// of one worth keeping. Package mesh reads the mark.
+const cellFirst = "first"
+
 // Scopes of an API key.
 const (
 	ScopeInfer   = "infer"
@@ -42,7 +46,10 @@ type Session struct {
 
 // PutAPIKey stores a new key.
 func (c *Catalog) PutAPIKey(k APIKey) error {
-	return c.putRecord(NamespaceKeys, k.ID, k)
+	if !k.First {
+		return c.putRecord(NamespaceKeys, k.ID, k)
+	}
+	return c.putRecord(NamespaceKeys, k.ID, k, cellFirst)
 }
 
 // APIKey reads one key by ID; ErrNotFound for one that never was or is revoked.
@@ -133,7 +140,7 @@ func (c *Catalog) DeleteSession(id string) error { return c.deleteRecord(Namespa
 
 // putRecord writes a record unless it was ended: what is revoked stays so,
 // also against a writer that had read it before.
-func (c *Catalog) putRecord(namespace, id string, v any) error {
+func (c *Catalog) putRecord(namespace, id string, v any, marks ...string) error {
 	_, err := c.store.Update(func(tx *store.Tx) error {
 		key := crdt.NewKey(namespace, id)
 		row, ok, err := tx.Get(key)
@@ -142,6 +149,11 @@ func (c *Catalog) putRecord(namespace, id string, v any) error {
 		}
 		if !ok && row.Length > 0 {
 			return ErrNotFound
+		}
+		for _, mark := range marks {
+			if err := set(tx, key, mark, true); err != nil {
+				return err
+			}
 		}
 		return set(tx, key, cellRecord, v)
 	})

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"llmgw/ui"
+
+	"github.com/spf13/cobra"
+)
+
+func newModels() *cobra.Command {
+	return &cobra.Command{
+		Use: "models", Short: "List the models of the mesh", Args: exactly(0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDaemon(cmd, func(c *ui.Client) error {
+				list, err := c.Models(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return show(cmd, list, func(w io.Writer) { printModels(w, list.Models) })
+			})
+		},
+	}
+}
+
+func printModels(w io.Writer, models []ui.Model) {
+	var rows [][]string
+	for _, m := range models {
+		loaded := "no"
+		switch {
+		case m.Loaded:
+			loaded = "on " + strings.Join(m.LoadedOn, ", ")
+		case m.Wanted > 0:
+			loaded = "not yet"
+		}
+		rows = append(rows, []string{m.Name, m.Format, bytesText(m.SizeBytes), bytesText(m.MemoryNeed), loaded, orDash(strings.Join(m.OnDisk, ", ")), orDash(m.Pin)})
+	}
+	table(w, []string{"NAME", "FORMAT", "SIZE", "MEMORY", "LOADED", "ON DISK OF", "PIN"}, rows,
+		"no models yet; get one with: llmgw pull SOURCE --as NAME")
+	for _, m := range models {
+		if m.Problem != "" {
+			fmt.Fprintf(w, "%s: %s\n", m.Name, m.Problem)
+		}
+		if m.Problem != "" && m.Fix != "" {
+			fmt.Fprintf(w, "  -> %s\n", m.Fix)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"llmgw/ui"
+
+	"github.com/spf13/cobra"
+)
+
+func newPs() *cobra.Command {
+	return &cobra.Command{
+		Use: "ps", Short: "List the replicas that run, on all nodes", Args: exactly(0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDaemon(cmd, func(c *ui.Client) error {
+				list, err := c.Replicas(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return show(cmd, list, func(w io.Writer) { printReplicas(w, list.Replicas) })
+			})
+		},
+	}
+}
+
+func printReplicas(w io.Writer, replicas []ui.Replica) {
+	var rows [][]string
+	for _, r := range replicas {
+		since := "-"
+		if r.StateSeconds != nil {
+			since = (time.Duration(*r.StateSeconds) * time.Second).String()
+		}
+		rows = append(rows, []string{r.Model, r.NodeName, r.State, since, r.Engine, orDash(r.Device),
+			number(r.Context), number(r.InFlight) + "/" + number(r.Slots), fmt.Sprint(r.Restarts), orDash(r.Reason)})
+	}
+	table(w, []string{"MODEL", "NODE", "STATE", "FOR", "ENGINE", "DEVICE", "CONTEXT", "BUSY", "RESTARTS", "REASON"}, rows,
+		"nothing runs; serve a model with: llmgw load MODEL")
+	for _, r := range replicas {
+		for _, line := range r.LastLines {
+			fmt.Fprintf(w, "%s on %s | %s\n", r.Model, r.NodeName, line)
+		}
+	}
+}
+
+func number(n *int) string {
+	if n == nil {
+		return "?"
+	}
+	return fmt.Sprint(*n)
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"llmgw/ui"
+
+	"github.com/spf13/cobra"
+)
+
+func newToken() *cobra.Command {
+	cmd := &cobra.Command{Use: "token", Short: "Make and list join tokens", Args: exactly(0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd.AddCommand(newTokenNew(), newTokenList())
+	return cmd
+}
+
+func newTokenNew() *cobra.Command {
+	var ttl time.Duration
+	var uses int
+	var role string
+	cmd := &cobra.Command{
+		Use: "new", Short: "Make a token that lets another box join", Args: exactly(0, ""),
+		Long: "Make a token that lets another box join. It is shown only now.\n\nExamples:\n  llmgw token new\n  llmgw token new --ttl 24h --uses 5\n  llmgw token new --role member",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDaemon(cmd, func(c *ui.Client) error {
+				r, err := c.NewToken(cmd.Context(), ui.TokenRequest{TTLSeconds: int64(ttl / time.Second), Uses: uses, Role: role})
+				if err != nil {
+					return err
+				}
+				return show(cmd, r, func(w io.Writer) {
+					fmt.Fprintln(w, r.Token)
+					fmt.Fprintf(cmd.ErrOrStderr(), "on the other box, before %s:\n  llmgw join %s\n", r.Expires.Local().Format(time.DateTime), r.Token)
+				})
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long it may be used, at most 168h")
+	cmd.Flags().IntVar(&uses, "uses", 1, "how many boxes may join by it")
+	cmd.Flags().StringVar(&role, "role", "admin", "role of who joins: admin or member")
+	return cmd
+}
+
+func newTokenList() *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Short: "List the join tokens", Args: exactly(0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDaemon(cmd, func(c *ui.Client) error {
+				list, err := c.Tokens(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return show(cmd, list, func(w io.Writer) {
+					var rows [][]string
+					for _, t := range list.Tokens {
+						rows = append(rows, []string{t.ID, t.Role, fmt.Sprintf("%d of %d", t.Used, t.Uses), t.Expires.Local().Format(time.DateTime), t.Issuer})
+					}
+					table(w, []string{"ID", "ROLE", "USED", "EXPIRES", "MADE ON"}, rows, "no tokens; make one with: llmgw token new")
+				})
+			})
+		},
+	}
+}
+
+// readSecretArgument takes a secret from a file or, for "-", from stdin, so
+// that it need not stand on a command line.
+func readSecretArgument(cmd *cobra.Command, file string, open func(string) ([]byte, error)) (string, error) {
+	var raw []byte
+	var err error
+	if file == "-" {
+		raw, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), 1<<16))
+	} else {
+		raw, err = open(file)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", file, err)
+	}
+	text := strings.TrimSpace(string(raw))
+	if text == "" {
+		return "", usagef("%s is empty", file)
+	}
+	return text, nil
+}

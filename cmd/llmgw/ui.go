@@ -1,0 +1,29 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"llmgw/ui"
+
+	"github.com/spf13/cobra"
+)
+
+func newUI() *cobra.Command {
+	return &cobra.Command{
+		Use: "ui", Short: "Print a link that opens the web page once, within 15 minutes", Args: exactly(0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDaemon(cmd, func(c *ui.Client) error {
+				r, err := c.UILink(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return show(cmd, r, func(w io.Writer) {
+					fmt.Fprintln(w, r.URL)
+					fmt.Fprintf(cmd.ErrOrStderr(), "opens the page once, until %s\n", r.Expires.Local().Format(time.TimeOnly))
+				})
+			})
+		},
+	}
+}

@@ -1,0 +1,206 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"llmgw/mesh"
+	"llmgw/mesh/catalog"
+	"llmgw/router/keys"
+	"llmgw/ui"
+)
+
+// admin is the node as the admin API sees it.
+type admin struct{ *Node }
+
+var _ ui.Backend = admin{}
+
+// sessions keeps UI sessions in the shared catalog, so that any node knows them.
+type sessions struct{ *Node }
+
+var _ ui.Sessions = sessions{}
+
+func (s sessions) PutSession(session ui.Session) error {
+	return s.catalog.PutSession(catalog.Session(session))
+}
+
+func (s sessions) Session(id string) (ui.Session, bool, error) {
+	session, err := s.catalog.Session(id)
+	if errors.Is(err, catalog.ErrNotFound) {
+		return ui.Session{}, false, nil
+	}
+	return ui.Session(session), err == nil, err
+}
+
+func (s sessions) DeleteSession(id string) error {
+	if err := s.catalog.DeleteSession(id); !errors.Is(err, catalog.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// Status says how this node and its mesh are.
+func (a admin) Status(context.Context) (ui.Status, error) {
+	v := a.view.Load()
+	live := 0
+	members := 0
+	for _, n := range v.nodes {
+		if isLive(n) {
+			live++
+		}
+		if n.State != mesh.StateLeft {
+			members++
+		}
+	}
+	s := ui.Status{
+		Verdict: ui.VerdictOK, Problems: a.problems(v),
+		Node: ui.NodeInfo{
+			ID: a.mesh.Self(), Name: a.cfg.Name, Version: a.build.Version, PID: os.Getpid(), StateDir: a.cfg.StateDir,
+			API: a.apiAddresses(), UptimeSeconds: int64(a.now().Sub(a.bootTime) / time.Second),
+			UIHint: "llmgw ui" + a.stateDirFlag() + " prints a link",
+		},
+		Mesh: ui.MeshInfo{ID: a.mesh.MeshID(), Provisional: a.mesh.Provisional(), Members: members, Live: live},
+	}
+	if len(v.nodes) > 0 {
+		s.Node.Mesh = v.nodes[0].Presence.Addresses
+	}
+	if len(s.Problems) > 0 {
+		s.Verdict = ui.VerdictDegraded
+	}
+	return s, nil
+}
+
+// stateDirFlag is what a command line for this daemon needs, when it is not
+// the default one.
+func (a admin) stateDirFlag() string {
+	if a.cfg.StateDir == DefaultStateDir() {
+		return ""
+	}
+	return " --state-dir " + a.cfg.StateDir
+}
+
+// Config lists the settings.
+func (a admin) Config(context.Context) ([]ui.Setting, error) { return a.settings, nil }
+
+// tokenTTL is how long a join token may be used unless asked otherwise.
+const tokenTTL = time.Hour
+
+// Tokens lists the join tokens.
+func (a admin) Tokens(context.Context) ([]ui.Token, error) {
+	tokens, err := a.mesh.Tokens()
+	if err != nil {
+		return nil, err
+	}
+	v := a.view.Load()
+	out := make([]ui.Token, 0, len(tokens))
+	for _, t := range tokens {
+		out = append(out, ui.Token{ID: t.ID, Role: string(t.Role), Uses: t.Uses, Used: t.Used, Expires: t.Expires, Issuer: v.name(t.Issuer)})
+	}
+	return out, nil
+}
+
+// NewToken makes a join token.
+func (a admin) NewToken(ctx context.Context, r ui.TokenRequest) (ui.TokenResult, error) {
+	ttl := tokenTTL
+	if r.TTLSeconds != 0 {
+		ttl = time.Duration(r.TTLSeconds) * time.Second
+	}
+	expires := a.now().Add(ttl)
+	text, err := a.mesh.NewToken(ctx, mesh.TokenOptions{TTL: ttl, Uses: r.Uses, Role: mesh.Role(r.Role)})
+	if err != nil {
+		return ui.TokenResult{}, explainMesh(err)
+	}
+	return ui.TokenResult{Token: text, Expires: expires}, nil
+}
+
+// Join makes this box a member of the token's mesh.
+func (a admin) Join(ctx context.Context, r ui.JoinRequest) (ui.JoinResult, error) {
+	res, err := a.mesh.Join(ctx, r.Token, r.Replace)
+	if err != nil {
+		return ui.JoinResult{}, explainMesh(err)
+	}
+	a.wake()
+	// A box always leaves some mesh of its own, and that mesh's keys with it.
+	return ui.JoinResult{MeshID: res.MeshID, Issuer: res.Issuer, Replaced: true, Archive: res.Archive}, nil
+}
+
+// Leave ends this box's membership.
+func (a admin) Leave(ctx context.Context) (ui.LeaveResult, error) {
+	left := a.mesh.MeshID()
+	if err := a.mesh.Leave(ctx); err != nil {
+		return ui.LeaveResult{}, explainMesh(err)
+	}
+	a.wake()
+	return ui.LeaveResult{MeshID: left}, nil
+}
+
+// Keys lists the API keys.
+func (a admin) Keys(context.Context) ([]ui.Key, error) {
+	list, err := a.keys.List()
+	if err != nil {
+		return nil, err
+	}
+	v := a.view.Load()
+	out := make([]ui.Key, 0, len(list))
+	for _, k := range list {
+		out = append(out, ui.Key{ID: k.ID, Name: k.Name, Scopes: k.Scopes, Created: k.Created, Creator: v.name(k.Creator), First: k.First})
+	}
+	return out, nil
+}
+
+// NewKey makes an API key.
+func (a admin) NewKey(ctx context.Context, r ui.KeyRequest) (ui.KeyResult, error) {
+	text, info, err := a.keys.Create(r.Name, r.Scopes, false)
+	if name := (*keys.NameError)(nil); errors.As(err, &name) {
+		return ui.KeyResult{}, &ui.Error{Kind: ui.BadInput, Err: err, Hint: "llmgw keys new --help"}
+	}
+	if err != nil {
+		return ui.KeyResult{}, err
+	}
+	return ui.KeyResult{ID: info.ID, Key: text}, a.offer(ctx)
+}
+
+// FirstKey shows the key of the first start, once.
+func (a admin) FirstKey(context.Context) (ui.KeyResult, error) {
+	key, err := a.takeFirstKey()
+	if errors.Is(err, fs.ErrNotExist) {
+		return ui.KeyResult{}, &ui.Error{Kind: ui.Conflict, Code: "first_key_shown",
+			Message: "the first API key was shown already, or this box joined a mesh that has keys", Hint: "make another with: llmgw keys new NAME"}
+	}
+	if err != nil {
+		return ui.KeyResult{}, err
+	}
+	info, err := a.keys.Check(key)
+	if err != nil {
+		return ui.KeyResult{}, err
+	}
+	return ui.KeyResult{ID: info.ID, Key: key}, nil
+}
+
+// RevokeKey ends an API key everywhere.
+func (a admin) RevokeKey(ctx context.Context, idOrName string) error {
+	_, err := a.keys.Revoke(idOrName)
+	if errors.Is(err, keys.ErrNotFound) {
+		return &ui.Error{Kind: ui.NotFound, Message: fmt.Sprintf("no API key has the ID or name %q", idOrName), Hint: "llmgw keys ls lists them", Err: err}
+	}
+	if ambiguous := (*keys.AmbiguousError)(nil); errors.As(err, &ambiguous) {
+		return &ui.Error{Kind: ui.Conflict, Err: err, Hint: "revoke it by its ID: llmgw keys ls lists them"}
+	}
+	if err != nil {
+		return err
+	}
+	return a.offer(ctx)
+}
+
+// offer hands an admin write to one live peer before it is acknowledged. The
+// write is on disk here already, so a peer that does not answer is no failure.
+func (a admin) offer(ctx context.Context) error {
+	if err := a.mesh.Offer(ctx); err != nil && ctx.Err() == nil {
+		a.log.Warn("no peer has acknowledged an admin write yet; it goes out with the next exchange", "error", err)
+	}
+	return nil
+}

@@ -1,0 +1,289 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"llmgw/ui"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Config is everything that is set on one box and never shared. Each value
+// comes from a flag, else LLMGW_*, else the YAML file, else a default.
+type Config struct {
+	StateDir       string
+	Name           string
+	API            string // ADDR:PORT of the public port
+	Mesh           string // ADDR:PORT of the mesh port
+	MeshSecretFile string
+	Peers          []string
+	MDNS           bool
+	LogFormat      string // auto, text or json
+	LogLevel       string
+	LlamaServer    string // path of a llama-server that the box's owner chose
+	EnginePorts    [2]int // first and last port of engines on loopback
+	MetricsPublic  bool
+	CacheDir       string // verified downloads are looked up and left here; empty: none
+}
+
+// ConfigError says which value cannot be used, where it was set and why.
+type ConfigError struct {
+	Key, Value, Origin string
+	Err                error
+}
+
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("setting %s = %q (from %s): %v", e.Key, e.Value, e.Origin, e.Err)
+}
+
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// ConfigVersion is the only version of the file that this build reads.
+const ConfigVersion = 1
+
+// setting describes one key: its names and how a text becomes a value.
+type setting struct {
+	key, env, flag string
+	fallback       func() string
+	get            func(*Config) string
+	set            func(*Config, string) error
+}
+
+func text(key, env, flag string, field func(*Config) *string, fallback func() string) setting {
+	return setting{key, env, flag, fallback,
+		func(c *Config) string { return *field(c) },
+		func(c *Config, v string) error { *field(c) = v; return nil }}
+}
+
+func address(key, env, flag string, field func(*Config) *string, fallback string) setting {
+	s := text(key, env, flag, field, fixed(fallback))
+	s.set = func(c *Config, v string) error {
+		if err := checkAddress(v); err != nil {
+			return err
+		}
+		*field(c) = v
+		return nil
+	}
+	return s
+}
+
+func boolean(key, env, flag string, field func(*Config) *bool, fallback string) setting {
+	return setting{key, env, flag, fixed(fallback),
+		func(c *Config) string { return strconv.FormatBool(*field(c)) },
+		func(c *Config, v string) (err error) {
+			if *field(c), err = strconv.ParseBool(v); err != nil {
+				return fmt.Errorf("is neither true nor false")
+			}
+			return nil
+		}}
+}
+
+func oneOf(s setting, allowed ...string) setting {
+	set := s.set
+	s.set = func(c *Config, v string) error {
+		if !slices.Contains(allowed, v) {
+			return fmt.Errorf("is not one of %s", strings.Join(allowed, ", "))
+		}
+		return set(c, v)
+	}
+	return s
+}
+
+func fixed(v string) func() string { return func() string { return v } }
+
+// settings is the whole table. The state directory comes first: the default
+// place of the file depends on it.
+func settings() []setting {
+	return []setting{
+		text("state_dir", "LLMGW_STATE_DIR", "--state-dir", func(c *Config) *string { return &c.StateDir }, DefaultStateDir),
+		text("name", "LLMGW_NAME", "--name", func(c *Config) *string { return &c.Name }, hostname),
+		address("api", "LLMGW_API", "--api", func(c *Config) *string { return &c.API }, ":8770"),
+		address("mesh", "LLMGW_MESH", "--mesh", func(c *Config) *string { return &c.Mesh }, ":8771"),
+		text("mesh_secret_file", "LLMGW_MESH_SECRET_FILE", "--mesh-secret-file", func(c *Config) *string { return &c.MeshSecretFile }, fixed("")),
+		{"peers", "LLMGW_PEERS", "--peer", fixed(""),
+			func(c *Config) string { return strings.Join(c.Peers, ",") }, setPeers},
+		boolean("mdns", "LLMGW_MDNS", "--no-mdns", func(c *Config) *bool { return &c.MDNS }, "true"),
+		oneOf(text("log.format", "LLMGW_LOG_FORMAT", "--log-format", func(c *Config) *string { return &c.LogFormat }, fixed("auto")), "auto", "text", "json"),
+		oneOf(text("log.level", "LLMGW_LOG_LEVEL", "--log-level", func(c *Config) *string { return &c.LogLevel }, fixed("info")), "debug", "info", "warn", "error"),
+		text("engines.llamacpp.path", "LLMGW_LLAMA_SERVER", "", func(c *Config) *string { return &c.LlamaServer }, fixed("")),
+		{"engines.ports", "LLMGW_ENGINE_PORTS", "", fixed("8780-8879"),
+			func(c *Config) string { return fmt.Sprintf("%d-%d", c.EnginePorts[0], c.EnginePorts[1]) }, setPorts},
+		boolean("metrics.public", "LLMGW_METRICS_PUBLIC", "", func(c *Config) *bool { return &c.MetricsPublic }, "false"),
+		text("cache_dir", "LLMGW_CACHE_DIR", "", func(c *Config) *string { return &c.CacheDir }, fixed("")),
+	}
+}
+
+func setPeers(c *Config, v string) error {
+	c.Peers = nil
+	for peer := range strings.SplitSeq(v, ",") {
+		if peer = strings.TrimSpace(peer); peer != "" && !slices.Contains(c.Peers, peer) {
+			c.Peers = append(c.Peers, peer)
+		}
+	}
+	return nil
+}
+
+func setPorts(c *Config, v string) error {
+	var first, last int
+	if n, err := fmt.Sscanf(v, "%d-%d", &first, &last); n != 2 || err != nil || first < 1 || last > 65535 || first > last {
+		return fmt.Errorf("is not FIRST-LAST with ports between 1 and 65535")
+	}
+	c.EnginePorts = [2]int{first, last}
+	return nil
+}
+
+func checkAddress(v string) error {
+	_, port, err := net.SplitHostPort(v)
+	if err != nil {
+		return fmt.Errorf("is not ADDR:PORT: %w", err)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("port %q is not a number from 0 to 65535", port)
+	}
+	return nil
+}
+
+// DefaultStateDir is where a daemon keeps its state when nobody said more:
+// the system's own place as root, else the user's.
+func DefaultStateDir() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/llmgw"
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "llmgw")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "llmgw-state"
+	}
+	return filepath.Join(home, ".local", "state", "llmgw")
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "llmgw"
+	}
+	short, _, _ := strings.Cut(name, ".")
+	return short
+}
+
+// Sources is where LoadConfig looks. Flags holds only what was given, by
+// setting key.
+type Sources struct {
+	Flags map[string]string
+	Env   func(string) (string, bool)
+	File  string // "": config.yaml in the state directory, or /etc/llmgw/config.yaml
+}
+
+// LoadConfig merges the sources and says where each value came from. Warnings
+// name keys of the file that this build does not know.
+func LoadConfig(src Sources) (cfg Config, origins []ui.Setting, warnings []string, err error) {
+	table := settings()
+	file, warnings := configFile{}, []string(nil)
+	for i, s := range table {
+		if i == 1 { // the state directory is known now
+			if file, warnings, err = readConfigFile(src.File, cfg.StateDir, table); err != nil {
+				return Config{}, nil, nil, err
+			}
+		}
+		value, origin := s.lookup(src, file)
+		if err := s.set(&cfg, value); err != nil {
+			return Config{}, nil, nil, &ConfigError{Key: s.key, Value: value, Origin: origin, Err: err}
+		}
+		origins = append(origins, ui.Setting{Name: s.key, Value: s.get(&cfg), Origin: origin})
+	}
+	if cfg.StateDir, err = filepath.Abs(cfg.StateDir); err != nil {
+		return Config{}, nil, nil, fmt.Errorf("make the state directory absolute: %w", err)
+	}
+	origins[0].Value = cfg.StateDir
+	return cfg, origins, warnings, nil
+}
+
+func (s setting) lookup(src Sources, file configFile) (value, origin string) {
+	if v, ok := src.Flags[s.key]; ok {
+		return v, "flag " + s.flag
+	}
+	if v, ok := src.Env(s.env); ok && v != "" {
+		return v, "env " + s.env
+	}
+	if v, ok := file.values[s.key]; ok {
+		return v, "file " + file.path
+	}
+	return s.fallback(), "default"
+}
+
+type configFile struct {
+	path   string
+	values map[string]string
+}
+
+// SystemConfigFile is read by the system's own daemon when its state directory
+// holds no file.
+const SystemConfigFile = "/etc/llmgw/config.yaml"
+
+func readConfigFile(path, stateDir string, table []setting) (configFile, []string, error) {
+	if path != "" {
+		return parseConfigFile(path, table)
+	}
+	for _, candidate := range []string{filepath.Join(stateDir, "config.yaml"), SystemConfigFile} {
+		file, warnings, err := parseConfigFile(candidate, table)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		return file, warnings, err
+	}
+	return configFile{}, nil, nil
+}
+
+func parseConfigFile(path string, table []setting) (configFile, []string, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return configFile{}, nil, fmt.Errorf("read config file: %w", err)
+	}
+	var tree map[string]any
+	if err := yaml.Unmarshal(raw, &tree); err != nil {
+		return configFile{}, nil, fmt.Errorf("read config file %s: %w", path, err)
+	}
+	if v, ok := tree["version"]; !ok || fmt.Sprint(v) != strconv.Itoa(ConfigVersion) {
+		return configFile{}, nil, fmt.Errorf("read config file %s: it must say `version: %d` (it says %v)", path, ConfigVersion, v)
+	}
+	delete(tree, "version")
+	file := configFile{path: path, values: map[string]string{}}
+	flatten("", tree, file.values)
+	var warnings []string
+	for key := range file.values {
+		if !slices.ContainsFunc(table, func(s setting) bool { return s.key == key }) {
+			warnings = append(warnings, fmt.Sprintf("config file %s: unknown key %q is ignored", path, key))
+		}
+	}
+	slices.Sort(warnings)
+	return file, warnings, nil
+}
+
+// flatten turns nested maps into dotted keys and lists into comma lists.
+func flatten(prefix string, tree map[string]any, out map[string]string) {
+	for key, value := range tree {
+		switch v := value.(type) {
+		case map[string]any:
+			flatten(prefix+key+".", v, out)
+		case []any:
+			parts := make([]string, len(v))
+			for i, part := range v {
+				parts[i] = fmt.Sprint(part)
+			}
+			out[prefix+key] = strings.Join(parts, ",")
+		case nil:
+		default:
+			out[prefix+key] = fmt.Sprint(v)
+		}
+	}
+}

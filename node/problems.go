@@ -1,0 +1,65 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"llmgw/mesh"
+	"llmgw/mesh/catalog"
+	"llmgw/ui"
+)
+
+// problems is what an operator should look at, each with what to type. What a
+// new box simply has not got yet stands there too: it says the next step.
+func (a admin) problems(v *view) []ui.Problem {
+	var out []ui.Problem
+	out = append(out, a.memberProblems(v)...)
+	out = append(out, a.modelProblems(v)...)
+	return append(out, a.engineProblems(v)...)
+}
+
+func (a admin) memberProblems(v *view) []ui.Problem {
+	var out []ui.Problem
+	for _, n := range v.nodes {
+		switch n.State {
+		case mesh.StateDead:
+			out = append(out, ui.Problem{Text: fmt.Sprintf("%s is a member and does not answer", v.name(n.ID)), Fix: "start llmgw there, or look at the network between the boxes"})
+		case mesh.StateSuspect:
+			out = append(out, ui.Problem{Text: fmt.Sprintf("%s has not been heard for a few seconds", v.name(n.ID))})
+		}
+		if n.Skew.Abs() > maxSkew {
+			out = append(out, ui.Problem{Text: fmt.Sprintf("the clock of %s is %s off", v.name(n.ID), n.Skew.Round(time.Second)), Fix: "set the clock of one of the two boxes; time decides which of two edits is the later"})
+		}
+	}
+	return out
+}
+
+func (a admin) modelProblems(v *view) []ui.Problem {
+	if len(v.models) == 0 {
+		return []ui.Problem{{Text: "no model is in the catalog", Fix: "llmgw pull SOURCE --as NAME" + a.stateDirFlag()}}
+	}
+	var out []ui.Problem
+	wanted := false
+	for _, m := range v.models {
+		wanted = wanted || m.Scale.Min > 0
+		loaded := v.route(m).Loaded
+		if problem, fix := problemOf(v, m, loaded); problem != "" {
+			out = append(out, ui.Problem{Text: fmt.Sprintf("%s is wanted and not served: %s", m.Name, problem), Fix: fix})
+		}
+	}
+	if !wanted {
+		out = append(out, ui.Problem{Text: "no model is loaded", Fix: "llmgw load " + v.models[0].Name + a.stateDirFlag()})
+	}
+	return out
+}
+
+// engineProblems: a box with no engine but the simulated one computes nothing.
+func (a admin) engineProblems(v *view) []ui.Problem {
+	for _, n := range v.nodes {
+		if slices.ContainsFunc(n.Presence.Engines, func(e catalog.EngineInfo) bool { return e.Name != catalog.EngineSim }) {
+			return nil
+		}
+	}
+	return []ui.Problem{{Text: "no engine is installed on any box", Fix: "llmgw engines install llamacpp" + a.stateDirFlag()}}
+}

@@ -1,0 +1,109 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"llmgw/engines/process"
+	"llmgw/mesh"
+	"llmgw/mesh/catalog"
+	"llmgw/router"
+	"llmgw/router/relay"
+)
+
+// routes is the view as the router sees it.
+type routes struct{ *Node }
+
+// Resolve finds a model by name or alias.
+func (r routes) Resolve(name string) (router.ModelView, bool) {
+	v := r.view.Load()
+	m, ok := catalog.Resolve(v.models, name)
+	if !ok {
+		return router.ModelView{}, false
+	}
+	return v.route(m), true
+}
+
+// List is the whole catalog.
+func (r routes) List() []router.ModelView {
+	v := r.view.Load()
+	out := make([]router.ModelView, 0, len(v.models))
+	for _, m := range v.models {
+		out = append(out, v.route(m))
+	}
+	return out
+}
+
+// route tells where a model is served: on nodes that are live by replicas that
+// presence says are Ready.
+func (v *view) route(m catalog.Model) router.ModelView {
+	out := router.ModelView{Model: m}
+	var failed []string
+	for _, n := range v.nodes {
+		for _, s := range n.Presence.Replicas {
+			switch {
+			case s.Model != m.ID:
+			case isLive(n) && !n.Presence.Stopping && s.State == catalog.ReplicaReady:
+				out.Replicas = append(out.Replicas, router.Replica{
+					Peer: n.ID, Local: n.State == mesh.StateSelf, Model: m.ID, Slot: s.Slot, Epoch: s.Epoch, Digest: s.Digest,
+					InFlight: s.InFlight, Slots: s.Slots,
+				})
+			case s.State == catalog.ReplicaFailed || s.State == catalog.ReplicaQuarantined || s.State == catalog.ReplicaBackoff:
+				failed = append(failed, strings.Join(append([]string{fmt.Sprintf("%s: %s on %s", s.Reason, s.State, v.name(n.ID))}, s.LastLines...), "\n"))
+			}
+		}
+	}
+	out.Loaded = len(out.Replicas) > 0
+	if out.Loaded {
+		return out
+	}
+	out.Problem = strings.Join(failed, "\n")
+	if out.Problem == "" {
+		out.Problem, _ = problemOf(v, m, false)
+	}
+	return out
+}
+
+// streams opens streams to other members.
+type streams struct{ *Node }
+
+func (s streams) Open(ctx context.Context, peer, protocol string) (relay.Stream, error) {
+	return s.mesh.Open(ctx, peer, protocol)
+}
+
+// local reaches the engines of this node.
+type local struct{ *Node }
+
+// Target gives a ready replica of a model at the epoch that the caller knows.
+// A caller that knows a later one has news that this node has not read yet;
+// the process is the same, so it serves.
+func (l local) Target(model string, epoch uint64) (relay.Target, func(), error) {
+	if l.stopping.Load() {
+		return relay.Target{}, nil, &relay.Refusal{Kind: relay.RefusedStopping}
+	}
+	t, release, err := l.supervisor.Acquire(model)
+	if err != nil {
+		return relay.Target{}, nil, refusal(err)
+	}
+	if epoch < t.Epoch {
+		release()
+		return relay.Target{}, nil, &relay.Refusal{Kind: relay.RefusedStale, Detail: fmt.Sprintf("epoch %d, here it is %d", epoch, t.Epoch)}
+	}
+	return relay.Target{
+		URL: t.URL, Key: t.Key, Model: t.Model, Slot: t.Slot, Epoch: t.Epoch, Digest: t.Digest, Engine: t.Engine,
+		KeepAlive: t.Engine == catalog.EngineSim,
+	}, release, nil
+}
+
+func refusal(err error) *relay.Refusal {
+	kind := relay.RefusedNotHere
+	switch {
+	case errors.Is(err, process.ErrBusy):
+		kind = relay.RefusedBusy
+	case errors.Is(err, process.ErrStopping):
+		kind = relay.RefusedStopping
+	}
+	return &relay.Refusal{Kind: kind, Detail: err.Error()}
+}

@@ -1,0 +1,106 @@
+package node
+
+import (
+	"slices"
+	"time"
+
+	"llmgw/mesh"
+	"llmgw/mesh/catalog"
+	"llmgw/mesh/placement"
+)
+
+// view is the mesh at one moment, as every reader of this node sees it. It is
+// immutable and replaced whole by the control loop.
+type view struct {
+	models      []catalog.Model
+	nodes       []mesh.Node // self first, with its freshest presence
+	assignments []catalog.Assignment
+	decisions   []placement.Decision
+	input       placement.Input
+	names       map[string]string // node names by peer ID
+}
+
+// name is what a person calls a node.
+func (v *view) name(id string) string {
+	if name := v.names[id]; name != "" {
+		return name
+	}
+	return id
+}
+
+// node finds a member by peer ID or, without case, by name.
+func (v *view) node(idOrName string) (mesh.Node, bool) {
+	for _, n := range v.nodes {
+		if n.ID == idOrName {
+			return n, true
+		}
+	}
+	i := slices.IndexFunc(v.nodes, func(n mesh.Node) bool { return catalog.FoldName(n.Name) == catalog.FoldName(idOrName) })
+	if i < 0 {
+		return mesh.Node{}, false
+	}
+	return v.nodes[i], true
+}
+
+func (v *view) decision(model string) (placement.Decision, bool) {
+	i := slices.IndexFunc(v.decisions, func(d placement.Decision) bool { return d.Model == model })
+	if i < 0 {
+		return placement.Decision{}, false
+	}
+	return v.decisions[i], true
+}
+
+// isLive says whether requests may be sent to a node.
+func isLive(n mesh.Node) bool { return n.State == mesh.StateSelf || n.State == mesh.StateLive }
+
+// holdDown is how long a dead node keeps its slots: longer than a daemon takes
+// to come back with its engines still loaded.
+const holdDown = 20 * time.Second
+
+// deadSince remembers on this node's own clock how long others have been dead.
+type deadSince map[string]time.Time
+
+// gone says which nodes have been dead for longer than the hold-down.
+func (d deadSince) gone(nodes []mesh.Node, now time.Time) map[string]bool {
+	out := map[string]bool{}
+	for _, n := range nodes {
+		if n.State != mesh.StateDead {
+			delete(d, n.ID)
+			out[n.ID] = n.State == mesh.StateLeft
+			continue
+		}
+		if _, ok := d[n.ID]; !ok {
+			d[n.ID] = now
+		}
+		out[n.ID] = now.Sub(d[n.ID]) >= holdDown
+	}
+	return out
+}
+
+// newView reads everything that a decision depends on.
+func (n *Node) newView(own catalog.Presence, dead deadSince) (*view, error) {
+	models, err := n.catalog.Models()
+	if err != nil {
+		return nil, err
+	}
+	assignments, err := n.catalog.Assignments()
+	if err != nil {
+		return nil, err
+	}
+	v := &view{models: models, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}}
+	gone := dead.gone(v.nodes, n.now())
+	for i := range v.nodes {
+		if v.nodes[i].State == mesh.StateSelf {
+			own.Addresses = v.nodes[i].Presence.Addresses // the mesh's to know
+			v.nodes[i].Presence = own
+		}
+		member := v.nodes[i]
+		v.names[member.ID] = member.Name
+		v.input.Nodes = append(v.input.Nodes, placement.Node{
+			ID: member.ID, Name: member.Name, Live: isLive(member), Gone: gone[member.ID], Presence: member.Presence,
+		})
+	}
+	v.input.Models, v.input.Assignments = models, assignments
+	v.decisions = placement.Plan(v.input)
+	return v, nil
+}
