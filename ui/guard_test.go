@@ -140,3 +140,14 @@ func TestDataIsNotCached(t *testing.T) {
 		t.Errorf("Cache-Control of data is %q", got)
 	}
 }
+
+// TestWritesOutsideTheAPIAreGuardedToo: no path is left to another site's forms.
+func TestWritesOutsideTheAPIAreGuardedToo(t *testing.T) {
+	r := browser("POST", "/", "")
+	r.Header.Del("Origin")
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	w := newFixture(t).ask(r)
+	if b := refusalOf(t, w); w.Code != http.StatusForbidden || b.Error.Code != "cross_site" {
+		t.Errorf("status %d, %+v; want 403 cross_site", w.Code, b)
+	}
+}
