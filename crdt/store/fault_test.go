@@ -29,6 +29,9 @@ func TestFailedSyncStopsTheStore(t *testing.T) {
 	if page, err := s.Since(1, 1000); err != nil || len(page.Items) != 0 || page.Next != 1 || s.Sequence() != 1 {
 		t.Errorf("a row that may be lost is served: %+v, sequence %d, %v", page, s.Sequence(), err)
 	}
+	if page, err := s.Since(0, 1000); err != nil || len(page.Items) != 0 || page.Next != 1 {
+		t.Errorf("a peer that pulls from the start gets %+v, %v; its cursor should come to the sequence", page, err)
+	}
 	_, errUpdate := s.Update(write)
 	_, errMerge := s.Merge([]crdt.Item{item(key, "b", remote(1, 2, "v"))})
 	for name, err := range map[string]error{

@@ -37,7 +37,6 @@ func TestTxSeesItsOwnWrites(t *testing.T) {
 		if err != nil || !present || string(row.Cells["a"].Value) != "1" {
 			t.Errorf("after set: %+v %v %v", row, present, err)
 		}
-		row.Cells["a"] = crdt.Cell{} // What Get returns is the caller's own.
 		if err := tx.Delete(key); err != nil {
 			return err
 		}
@@ -243,6 +242,22 @@ func TestCallerMayReuseItsBuffer(t *testing.T) {
 		return err
 	})
 	if got := value(t, s, crdt.NewKey("x"), "a"); got != "right" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestRowFromTxIsTheCallersOwn(t *testing.T) {
+	s := open(t, t.TempDir())
+	key := crdt.NewKey("x")
+	update(t, s, func(tx *store.Tx) error {
+		if err := tx.Set(key, "a", []byte("right")); err != nil {
+			return err
+		}
+		row, _, err := tx.Get(key)
+		row.Cells["a"] = crdt.Cell{Value: []byte("wrong")}
+		return err
+	})
+	if got := value(t, s, key, "a"); got != "right" {
 		t.Errorf("got %q", got)
 	}
 }
