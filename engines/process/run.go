@@ -29,20 +29,28 @@ var errWoken = errors.New("a wish came up")
 var errEnded = errors.New("engine ended")
 
 // await asks the engine beside the loop, so that a wish or the end of the
-// process is seen at once.
-func (r *replica) await(limit time.Duration, f func(context.Context) error) error {
+// process is seen at once. An answer that comes too late is dropped.
+func await[T any](r *replica, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	answer := make(chan error, 1)
-	go func() { answer <- f(ctx) }()
+	answers := make(chan answer, 1)
+	go func() {
+		v, err := f(ctx)
+		answers <- answer{v, err}
+	}()
+	var none T
 	select {
-	case err := <-answer:
-		return err
+	case a := <-answers:
+		return a.value, a.err
 	case <-r.kick:
 		r.poke() // the loop shall see it too
-		return errWoken
+		return none, errWoken
 	case <-r.engine.watch.exited:
-		return errEnded
+		return none, errEnded
 	}
 }
 
@@ -162,17 +170,9 @@ func (r *replica) load() step {
 // look asks for health once. woken means that the question was cut short by
 // something that the loop must see first.
 func (r *replica) look() (health engines.Health, answers, woken bool) {
-	err := r.await(r.sup.cfg.Timing.Probe, func(ctx context.Context) (err error) {
-		health, err = r.engine.ask.health(ctx)
-		return err
-	})
-	if errors.Is(err, errWoken) || errors.Is(err, errEnded) {
-		return engines.HealthUnknown, false, true
-	}
-	if err != nil {
-		return engines.HealthUnknown, false, false
-	}
-	return health, true, false
+	health, err := await(r, r.sup.cfg.Timing.Probe, r.engine.ask.health)
+	woken = errors.Is(err, errWoken) || errors.Is(err, errEnded)
+	return health, err == nil, woken
 }
 
 // warm checks a healthy engine. It returns nil when a later look may find what
@@ -213,20 +213,20 @@ func cutOff(err error) bool {
 }
 
 // check asks for name, key and one token.
-func (r *replica) check() (props engines.Props, err error) {
-	e := r.engine
-	err = r.await(r.sup.cfg.Timing.Probe*2, func(ctx context.Context) error {
-		if err := e.ask.serves(ctx, e.record.Shard.Model.Name); err != nil {
-			return err
+func (r *replica) check() (engines.Props, error) {
+	a, rec, token := r.engine.ask, r.engine.record, r.engine.token
+	props, err := await(r, 2*r.sup.cfg.Timing.Probe, func(ctx context.Context) (engines.Props, error) {
+		if err := a.serves(ctx, rec.Shard.Model.Name); err != nil {
+			return engines.Props{}, err
 		}
-		p, err := e.ask.props(ctx)
-		props = p
-		return err
+		return a.props(ctx)
 	})
 	if err != nil {
 		return props, err
 	}
-	return props, r.await(r.sup.cfg.Timing.Stall, func(ctx context.Context) error { return e.ask.token(ctx, e.token) })
+	return await(r, r.sup.cfg.Timing.Stall, func(ctx context.Context) (engines.Props, error) {
+		return props, a.token(ctx, token)
+	})
 }
 
 // serve watches a ready engine.
