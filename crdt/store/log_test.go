@@ -146,6 +146,7 @@ func TestCursorsAreKept(t *testing.T) {
 }
 
 func TestResetDropsTheMeshAndKeepsTheStore(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir)
 	// More than one transaction of deletes.

@@ -59,6 +59,7 @@ func TestLargeMergesArePaged(t *testing.T) {
 		{"large values", 60, crdt.MaxValueBytes},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			s := open(t, t.TempDir())
 			v := strings.Repeat("v", tc.bytes)
 			items := make([]crdt.Item, tc.rows)
@@ -77,6 +78,7 @@ func TestLargeMergesArePaged(t *testing.T) {
 
 // A row may grow by merges beyond anything that is written at once.
 func TestRowLargerThanATransaction(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir)
 	key := crdt.NewKey("models", "huge")

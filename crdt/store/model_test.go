@@ -19,6 +19,7 @@ import (
 func TestReplicasConverge(t *testing.T) {
 	for seed := range uint64(5) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
 			m := newModel(t, seed)
 			for range 120 {
 				m.step()

@@ -91,6 +91,7 @@ func TestDamagedStoreIsSaidToBe(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			s := open(t, dir)
 			set(t, s, key, "a", "v")

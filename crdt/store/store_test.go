@@ -154,6 +154,7 @@ func TestOpenFailsPlainly(t *testing.T) {
 
 // Acknowledged writes must be there after the process that made them was killed.
 func TestKilledProcessLosesNoAcknowledgedWrite(t *testing.T) {
+	t.Parallel()
 	if dir := os.Getenv("LLMGW_STORE_TEST_DIR"); dir != "" {
 		writeUntilKilled(t, dir)
 		return

@@ -73,6 +73,7 @@ func TestFailedUpdateLeavesNothing(t *testing.T) {
 
 // Repeating what is already so must cost nothing: neither disk nor gossip.
 func TestWritesThatChangeNothing(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir())
 	key, gone := crdt.NewKey("models", "m"), crdt.NewKey("models", "gone")
 	set(t, s, key, "a", "v")
@@ -128,6 +129,7 @@ func TestDeleteAndCreateAgain(t *testing.T) {
 }
 
 func TestSetOverwritesAStampFromTheFuture(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir())
 	key := crdt.NewKey("models", "m")
 	future := crdt.StampOf(start.Add(100 * 365 * 24 * time.Hour))
@@ -185,6 +187,7 @@ func TestSetAtLetsTheHigherEpochWin(t *testing.T) {
 }
 
 func TestBoundsOfLocalWrites(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir())
 	key := crdt.NewKey("x")
 	for _, tc := range []struct {

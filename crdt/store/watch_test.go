@@ -59,6 +59,7 @@ func must(t *testing.T, err error) {
 
 // A watcher that reads nothing must not hold a writer up, and learns by one notice of all it missed.
 func TestWatchCoalesces(t *testing.T) {
+	t.Parallel()
 	s := open(t, t.TempDir())
 	w := s.Watch()
 	defer w.Close()
@@ -150,6 +151,7 @@ func rowOf(t *testing.T, s *store.Store, key crdt.Key) crdt.Row {
 
 // What the hook passed on must bring another store to the same state.
 func TestHookItemsMakeAPeerEqual(t *testing.T) {
+	t.Parallel()
 	a, b := open(t, t.TempDir()), open(t, t.TempDir())
 	a.OnLocalWrite(func(items []crdt.Item) { merge(t, b, items...) })
 	key := crdt.NewKey("models", "m")
@@ -164,6 +166,7 @@ func TestHookItemsMakeAPeerEqual(t *testing.T) {
 }
 
 func TestConcurrentWritersReadersAndWatchers(t *testing.T) {
+	t.Parallel()
 	const writers, writes = 8, 25
 	s := open(t, t.TempDir())
 	w := s.Watch()
