@@ -20,7 +20,11 @@ need_python() {
 await_daemon() {
   local i
   for i in $(seq 200); do
-    "$llmgw" --state-dir "$1" status >/dev/null 2>&1 && return 0
+    # The pid is asked last: another daemon may answer for the directory.
+    if "$llmgw" --state-dir "$1" status >/dev/null 2>&1; then
+      sleep 0.05
+      kill -0 "$2" 2>/dev/null && return 0
+    fi
     kill -0 "$2" 2>/dev/null || return 1
     sleep 0.05
   done
