@@ -38,8 +38,8 @@ func TestWheelsThatAreNotThePinnedOne(t *testing.T) {
 		"a file twice":              {add(file{name: prefix + "libx.so", content: "library"}), []string{"twice"}},
 		"a path out of the folder":  {add(file{name: prefix + "../../../evil", content: "x"}), []string{"evil"}},
 		"a file in a folder":        {add(file{name: prefix + "sub/evil", content: "x"}), []string{"evil"}},
-		"a link instead of a file":  {append(change(prefix+rpcProgram, ""), file{name: prefix + rpcProgram, content: "/bin/sh", mode: 0o777 | os.ModeSymlink}), []string{rpcProgram}},
-		"a device instead of one":   {append(change(prefix+rpcProgram, ""), file{name: prefix + rpcProgram, content: "x", mode: 0o666 | os.ModeDevice}), []string{rpcProgram}},
+		"a link instead of a file":  {append(change(prefix+rpcProgram, ""), file{name: prefix + rpcProgram, content: "#!/bin/sh\n", mode: 0o777 | os.ModeSymlink}), []string{rpcProgram}},
+		"a device instead of one":   {append(change(prefix+rpcProgram, ""), file{name: prefix + rpcProgram, content: "#!/bin/sh\n", mode: 0o666 | os.ModeDevice}), []string{rpcProgram}},
 		"a folder instead of files": {add(file{name: prefix + "libx.so.0/", content: "", mode: 0o755 | os.ModeDir}), []string{"libx.so.0/"}},
 	} {
 		t.Run(name, func(t *testing.T) {
