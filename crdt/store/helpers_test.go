@@ -42,7 +42,7 @@ func readAcks(out io.Reader, n int) []string {
 	return names
 }
 
-// stamp makes a cell as a remote store would.
+// remote makes a cell as a remote store would.
 func remote(at crdt.HLC, by crdt.ReplicaID, v string) crdt.Cell {
 	return crdt.Cell{At: at, By: by, Value: []byte(v)}
 }

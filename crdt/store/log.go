@@ -1,25 +1,128 @@
 package store
 
 import (
-	"context"
+	"encoding/binary"
 	"fmt"
-	"log/slog"
-	"strings"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"llmgw/crdt"
 )
 
-// badgerLog passes badger's messages on. What it calls info is of use only when badger itself is looked into.
-type badgerLog struct{ log *slog.Logger }
+// Page is a piece of the local log with the rows as they are now.
+type Page struct {
+	Items   []crdt.Item
+	IndexID uint64 // of the log that the page was read from
+	Next    uint64 // pass to Since to go on; the cursor to keep once the items are merged
+	More    bool   // there was more when the page was read
+}
 
-func (b badgerLog) Errorf(format string, args ...any) { b.print(slog.LevelError, format, args) }
-
-func (b badgerLog) Warningf(format string, args ...any) { b.print(slog.LevelWarn, format, args) }
-
-func (b badgerLog) Infof(format string, args ...any) { b.print(slog.LevelDebug, format, args) }
-
-func (b badgerLog) Debugf(format string, args ...any) { b.print(slog.LevelDebug, format, args) }
-
-func (b badgerLog) print(level slog.Level, format string, args []any) {
-	if ctx := context.Background(); b.log.Enabled(ctx, level) {
-		b.log.Log(ctx, level, "badger", slog.String("text", strings.TrimSpace(fmt.Sprintf(format, args...))))
+// Since returns rows that changed after the log entry seq, oldest change first, each row once and as it is now. The items
+// encode to at most maxBytes, but for a single row that is larger by itself; crdt.Pack cuts it. A seq beyond the end of the
+// log comes from another life of this store, so everything is returned from the start.
+func (s *Store) Since(seq uint64, maxBytes int) (Page, error) {
+	s.state.RLock()
+	defer s.state.RUnlock()
+	if s.closed {
+		return Page{}, ErrClosed
 	}
+	// Rows numbered after this point may be committed and not yet on disk: a peer must not learn of them, or its cursor
+	// would be ahead of this log after a power cut. It is read before the transaction begins, which therefore
+	// holds all rows up to it.
+	end := s.seq.Load()
+	if seq > end {
+		seq = 0
+	}
+	page := Page{IndexID: s.index.Load(), Next: seq}
+	err := s.db.View(func(txn *badger.Txn) error { return page.fill(txn, end, maxBytes) })
+	if err != nil {
+		return Page{}, fmt.Errorf("read log since %d: %w", seq, err)
+	}
+	return page, nil
+}
+
+// fill walks the log from p.Next to end. Once all is read, Next is end, so that a cursor reaches Sequence even when
+// the last entries have been moved on.
+func (p *Page) fill(txn *badger.Txn, end uint64, maxBytes int) error {
+	it := txn.NewIterator(badger.IteratorOptions{
+		Prefix: []byte(logPrefix), PrefetchValues: true, PrefetchSize: 100,
+	})
+	defer it.Close()
+	used := crdt.MessageOverhead
+	for it.Seek(logKey(p.Next + 1)); it.Valid(); it.Next() {
+		seq, err := parseLogKey(it.Item().Key())
+		if err != nil {
+			return err
+		}
+		if seq > end {
+			break
+		}
+		item, err := logged(txn, it.Item())
+		if err != nil {
+			return fmt.Errorf("log entry %d: %w", seq, err)
+		}
+		size := item.Size()
+		if len(p.Items) > 0 && (used+size > maxBytes || len(p.Items) == crdt.MaxItems) {
+			p.More = true
+			return nil
+		}
+		p.Items = append(p.Items, item)
+		p.Next = seq
+		used += size
+	}
+	p.Next = end
+	return nil
+}
+
+// logged returns the row that a log entry points to.
+func logged(txn *badger.Txn, entry *badger.Item) (crdt.Item, error) {
+	key, err := entry.ValueCopy(nil)
+	if err != nil {
+		return crdt.Item{}, err
+	}
+	row, seq, err := readRow(txn, crdt.Key(key))
+	if err != nil {
+		return crdt.Item{}, err
+	}
+	if seq == 0 {
+		return crdt.Item{}, fmt.Errorf("row %s is missing: %w", crdt.Key(key), ErrCorrupt)
+	}
+	return crdt.Item{Key: crdt.Key(key), Row: row}, nil
+}
+
+// Cursor says how far this store has pulled from a peer's log.
+type Cursor struct {
+	IndexID uint64 // of the peer's store; another one means that Seq is worth nothing
+	Seq     uint64
+}
+
+// Cursor returns how far the peer's log was pulled; the zero Cursor when it never was.
+func (s *Store) Cursor(peer string) (Cursor, error) {
+	var c Cursor
+	err := s.view(func(txn *badger.Txn) error {
+		value, known, err := get(txn, []byte(cursorPrefix+peer))
+		if err != nil || !known {
+			return err
+		}
+		if len(value) != 16 {
+			return fmt.Errorf("%d bytes: %w", len(value), ErrCorrupt)
+		}
+		c = Cursor{IndexID: binary.BigEndian.Uint64(value), Seq: binary.BigEndian.Uint64(value[8:])}
+		return nil
+	})
+	if err != nil {
+		return Cursor{}, fmt.Errorf("read cursor of %s: %w", peer, err)
+	}
+	return c, nil
+}
+
+// SetCursor keeps how far a peer's log was pulled. It MUST be called after the items up to there are merged.
+func (s *Store) SetCursor(peer string, c Cursor) error {
+	if peer == "" || len(peer) > crdt.MaxKeyBytes {
+		return fmt.Errorf("set cursor: peer of %d bytes: %w", len(peer), crdt.ErrMalformed)
+	}
+	if err := s.set(cursorPrefix+peer, append(number(c.IndexID), number(c.Seq)...)); err != nil {
+		return fmt.Errorf("set cursor of %s: %w", peer, err)
+	}
+	return nil
 }
