@@ -40,10 +40,11 @@ test: build ## Get what the tests need and run all of them
 	@packaging/dev/test.sh
 
 .PHONY: check
-check: ## gofmt, vet, staticcheck, and the race detector on the small packages
+check: $(WEB)/node_modules/.installed ## gofmt, vet, staticcheck, and the race detector on the small packages
 	@test -z "$$(gofmt -l .)" || { gofmt -l . ; echo 'run gofmt -w on these' >&2; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	cd $(WEB) && npm run --silent check
 	$(GO) test -race -short $(RACE)
 
 .PHONY: lab
@@ -56,5 +57,5 @@ bench: build ## Run the benchmarks; figures are ratios against a baseline of the
 
 .PHONY: clean
 clean: ## Remove what was built and the state of make run
-	rm -rf bin .run $(WEB)/node_modules $(WEB)/dist/assets $(WEB)/dist/.built
-	git checkout -- $(WEB)/dist
+	rm -rf bin .run $(WEB)/node_modules
+	git clean -qfdX $(WEB)/dist

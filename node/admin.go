@@ -61,7 +61,8 @@ func (a admin) Status(context.Context) (ui.Status, error) {
 		Node: ui.NodeInfo{
 			ID: a.mesh.Self(), Name: a.cfg.Name, Version: a.build.Version, PID: os.Getpid(), StateDir: a.cfg.StateDir,
 			API: a.apiAddresses(), UptimeSeconds: int64(a.now().Sub(a.bootTime) / time.Second),
-			UIHint: "llmgw ui" + a.stateDirFlag() + " prints a link",
+			UIHint:  "llmgw ui" + a.stateDirFlag() + " prints a link",
+			Command: "llmgw" + a.stateDirFlag(),
 		},
 		Mesh: ui.MeshInfo{ID: a.mesh.MeshID(), Provisional: a.mesh.Provisional(), Members: members, Live: live},
 	}

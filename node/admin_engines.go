@@ -20,7 +20,7 @@ func (a admin) Engines(context.Context) ([]ui.Engine, error) {
 	for _, n := range v.nodes {
 		engines := n.Presence.Engines
 		if n.State == mesh.StateSelf {
-			engines = a.engines.get()
+			engines, _ = a.engines.get()
 		}
 		for _, e := range engines {
 			out = append(out, engineOf(v, n.ID, e))

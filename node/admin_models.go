@@ -124,7 +124,10 @@ func (a admin) replica(v *view, n mesh.Node, r catalog.ReplicaStatus) ui.Replica
 	out := ui.Replica{
 		Model: name, Slot: r.Slot, Node: n.ID, NodeName: v.name(n.ID), Epoch: r.Epoch, State: string(r.State), Reason: r.Reason,
 		LastLines: r.LastLines, Engine: r.Engine, Profile: r.Profile, Device: r.Device, Restarts: r.Restarts, Adopted: r.Adopted,
-		Context: known(r.Context), Slots: known(r.Slots), PID: known(r.PID), InFlight: &r.InFlight,
+		Context: known(r.Context), Slots: known(r.Slots), PID: known(r.PID),
+	}
+	if r.PID != 0 {
+		out.InFlight = &r.InFlight
 	}
 	if seconds := a.now().Unix() - r.Since; r.Since > 0 && seconds >= 0 {
 		out.StateSeconds = &seconds

@@ -59,7 +59,11 @@ func (c *controller) round() error {
 		return err
 	}
 	own := n.presence()
-	n.mesh.SetPresence(own)
+	// Before the engines are known, what peers heard of this node before its
+	// restart is nearer to the truth.
+	if _, known := n.engines.get(); known {
+		n.mesh.SetPresence(own)
+	}
 	v, err := n.newView(own, c.dead)
 	if err != nil {
 		return err
@@ -90,6 +94,9 @@ func (c *controller) followMesh() error {
 // settle holds decisions back after boot until peers' state had time to come.
 func (c *controller) settle(v *view) bool {
 	n := c.node
+	if _, known := n.engines.get(); !known {
+		return false
+	}
 	if !n.settled.Load() && (len(v.nodes) <= 1 || n.now().Sub(n.started) >= settleTime) {
 		n.settled.Store(true)
 	}
@@ -147,7 +154,8 @@ func (n *Node) shard(v *view, a placement.Action) (catalog.Shard, error) {
 		if m.ID != a.Model {
 			continue
 		}
-		profile, missing, ok := placement.ChooseProfile(m, n.engines.get())
+		installed, _ := n.engines.get()
+		profile, missing, ok := placement.ChooseProfile(m, installed)
 		if !ok {
 			return catalog.Shard{}, fmt.Errorf("none of its engines %v is installed here", missing)
 		}

@@ -142,6 +142,7 @@ func (n *Node) Run(ctx context.Context) error {
 		})
 	}
 	start(meshCtx, "mesh", n.mesh.Run)
+	start(ctx, "engines", n.findEngines)
 	start(ctx, "control loop", n.control)
 	servers := n.servers()
 	for name, s := range servers {

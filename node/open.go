@@ -154,7 +154,6 @@ func (n *Node) openEngines() (err error) {
 	if err := n.supervisor.Recover(context.Background()); err != nil {
 		return fmt.Errorf("look for engines left running: %w", err)
 	}
-	n.engines.set(n.installer.Installed(context.Background()))
 	return nil
 }
 

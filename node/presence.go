@@ -11,10 +11,11 @@ import (
 
 // presence is what this node tells of itself now.
 func (n *Node) presence() catalog.Presence {
+	engines, _ := n.engines.get()
 	return catalog.Presence{
 		Peer: n.mesh.Self(), Name: n.cfg.Name, Version: n.build.Version, API: n.apiAddresses(),
 		Inventory: n.hardware.Inventory(context.Background()),
-		Engines:   n.engines.get(),
+		Engines:   engines,
 		Replicas:  n.supervisor.Status(),
 		Weights:   n.fetch.Digests(),
 		Fetches:   n.fetches.list(),
@@ -24,22 +25,32 @@ func (n *Node) presence() catalog.Presence {
 }
 
 // engineList is the engines installed here. Looking asks the disk and runs
-// programs, so it is done at boot and after an installation only.
+// programs, so it is done beside the boot and after an installation only.
 type engineList struct {
-	mu   sync.Mutex
-	list []catalog.EngineInfo
+	mu    sync.Mutex
+	known bool
+	list  []catalog.EngineInfo
 }
 
 func (e *engineList) set(list []catalog.EngineInfo) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.list = list
+	e.known, e.list = true, list
 }
 
-func (e *engineList) get() []catalog.EngineInfo {
+// get says false before the first look has ended: then nothing is known, which
+// must not be told to others as "no engine".
+func (e *engineList) get() ([]catalog.EngineInfo, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Clone(e.list)
+	return slices.Clone(e.list), e.known
+}
+
+// findEngines looks for the engines that are here already.
+func (n *Node) findEngines(ctx context.Context) error {
+	n.engines.set(n.installer.Installed(ctx))
+	n.wake()
+	return nil
 }
 
 // fetches is the downloads in progress here.

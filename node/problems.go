@@ -56,6 +56,9 @@ func (a admin) modelProblems(v *view) []ui.Problem {
 
 // engineProblems: a box with no engine but the simulated one computes nothing.
 func (a admin) engineProblems(v *view) []ui.Problem {
+	if _, known := a.engines.get(); !known {
+		return nil
+	}
 	for _, n := range v.nodes {
 		if slices.ContainsFunc(n.Presence.Engines, func(e catalog.EngineInfo) bool { return e.Name != catalog.EngineSim }) {
 			return nil
