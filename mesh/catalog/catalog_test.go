@@ -66,6 +66,10 @@ func TestModelComesBackAsWritten(t *testing.T) {
 	want.ID, want.State = "smollm2", ModelServed
 	got, err := b.Model("smollm2")
 	must(t, err)
+	if age := time.Since(time.Unix(got.Created, 0)); age < 0 || age > time.Minute {
+		t.Errorf("made %s ago", age)
+	}
+	want.Created = got.Created
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

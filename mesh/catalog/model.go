@@ -209,7 +209,7 @@ func modelFromRow(key crdt.Key, row crdt.Row) (Model, error) {
 	if err != nil || len(parts) != 1 {
 		return Model{}, fmt.Errorf("model key %q has another shape: %w", string(key), err)
 	}
-	m := Model{ID: parts[0], Name: parts[0], State: ModelServed}
+	m := Model{ID: parts[0], Name: parts[0], State: ModelServed, Created: row.Cells[cellSource].At.Time().Unix()}
 	err = errors.Join(
 		decode(row, cellName, &m.Name), decode(row, cellSource, &m.Source), decode(row, cellLimits, &m.Limits),
 		decode(row, cellScale, &m.Scale), decode(row, cellPin, &m.Pin), decode(row, cellState, &m.State))

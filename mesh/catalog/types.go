@@ -29,6 +29,7 @@ type Model struct {
 	Pin      string     `json:"pin,omitempty"` // peer ID of the only node that may hold it
 	State    ModelState `json:"state"`
 	Profiles []Profile  `json:"profiles,omitempty"` // sorted by ID
+	Created  int64      `json:"created"`            // unix seconds: when its source was written; not a cell of its own
 }
 
 // Source says where a model's weights came from and what they are. It is one
