@@ -103,13 +103,14 @@ func multiaddrIP(a ma.Multiaddr) (netip.Addr, bool) {
 // guestList holds the open connections of non-members.
 type guestList struct {
 	m     *Mesh
+	stay  time.Duration
 	mu    sync.Mutex
 	conns map[network.Conn]*time.Timer
 	held  map[network.Conn]int // joins being answered
 }
 
 func newGuestList(m *Mesh) *guestList {
-	return &guestList{m: m, conns: map[network.Conn]*time.Timer{}, held: map[network.Conn]int{}}
+	return &guestList{m: m, stay: guestStay, conns: map[network.Conn]*time.Timer{}, held: map[network.Conn]int{}}
 }
 
 // hold keeps a connection open across its peer's promotion, so that the answer to
@@ -149,12 +150,12 @@ func (g *guestList) connected(c network.Conn) {
 	g.mu.Lock()
 	member := g.m.view.Load().roster.active(p)
 	if !member {
-		g.conns[c] = time.AfterFunc(guestStay, func() { g.expire(c) })
+		g.conns[c] = time.AfterFunc(g.stay, func() { g.expire(c) })
 	}
 	g.mu.Unlock()
 	if member {
 		g.m.conns.Protect(p, "member")
-		g.m.links.kick(p)
+		g.m.links.connected(p)
 	}
 }
 

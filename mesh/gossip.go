@@ -149,7 +149,7 @@ func (g *gossip) leave() {
 }
 
 func (g *gossip) close() {
-	g.m.store.OnLocalWrite(nil)
+	g.m.store.OnLocalWrite(func([]crdt.Item) {})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.leave()

@@ -129,6 +129,17 @@ func (s *linkSet) kick(p peer.ID) {
 	}
 }
 
+// connected is kick for a new connection: what was tried on the last one says
+// nothing about this one.
+func (s *linkSet) connected(p peer.ID) {
+	if l, ok := s.get(p); ok {
+		l.mu.Lock()
+		l.opened = time.Time{}
+		l.mu.Unlock()
+		wake(l.kicked)
+	}
+}
+
 // announce tells all links that the own presence changed.
 func (s *linkSet) announce() {
 	for _, l := range s.all() {
