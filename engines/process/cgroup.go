@@ -98,16 +98,38 @@ func cgroupKill(path string) {
 }
 
 // cgroupRemove drops an emptied cgroup. The kernel may count the last member a
-// moment longer, so a busy answer is tried again.
+// moment longer, so a busy answer is tried again, for a second at most.
 func cgroupRemove(path string) {
-	for range 20 {
+	for range 100 {
 		if path == "" {
 			return
 		}
 		if err := os.Remove(path); err == nil || errors.Is(err, os.ErrNotExist) {
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// sweepAge is how old an empty cgroup must be to count as forgotten: a run's
+// process is in its cgroup within milliseconds.
+const sweepAge = time.Minute
+
+// sweep removes empty cgroups of runs that nobody knows any more, such as those
+// of a state directory that was deleted. One with a process in it cannot be
+// removed.
+func (c cgroups) sweep(now time.Time) {
+	if c.base == "" {
+		return
+	}
+	dirs, err := filepath.Glob(filepath.Join(c.base, cgroupPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, d := range dirs {
+		if info, err := os.Stat(d); err == nil && now.Sub(info.ModTime()) > sweepAge {
+			_ = os.Remove(d) // busy: it has an owner
+		}
 	}
 }
 

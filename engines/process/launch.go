@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"llmgw/engines"
 	"llmgw/mesh/catalog"
@@ -186,11 +187,7 @@ func (r *replica) begin(e *engine, cmd *exec.Cmd) error {
 	}
 	e.watch = watchChild(cmd)
 	e.record.PID = cmd.Process.Pid
-	stat, err := readStat(e.record.PID)
-	if err == nil {
-		e.record.Start = stat.start
-		e.record.ArgvHash, err = argvHash(e.record.PID)
-	}
+	err := r.identify(e)
 	if err == nil {
 		err = writePidfile(r.dir, e.record)
 	}
@@ -198,6 +195,25 @@ func (r *replica) begin(e *engine, cmd *exec.Cmd) error {
 		return errors.Join(err, e.record.group().kill(r.sup.cfg.Timing.Kill))
 	}
 	return nil
+}
+
+// identify records what tells the process from others. One that has ended
+// already has nothing to tell: the load will see its end.
+func (r *replica) identify(e *engine) error {
+	stat, err := readStat(e.record.PID)
+	if err == nil {
+		e.record.Start = stat.start
+		e.record.ArgvHash, err = argvHashOfNew(e.record.PID, e.watch.exited)
+	}
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-e.watch.exited:
+		return nil
+	case <-time.After(time.Second): // the end is told a little after it can be seen
+		return err
+	}
 }
 
 // startLogged starts cmd in a session of its own with its output in a fresh

@@ -10,18 +10,22 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // procStat is what /proc/PID/stat tells and we need.
 type procStat struct {
 	pid     int
-	state   byte // 'Z' and 'X' are dead
+	state   byte // 'Z' and 'X': the first thread is dead
 	pgrp    int
 	session int
+	threads int
 	start   uint64 // clock ticks after boot: with pid and boot, a process's identity
 }
 
-func (s procStat) alive() bool { return s.state != 'Z' && s.state != 'X' }
+// alive is false once nothing of the process runs. The first thread may be dead
+// while others are still giving memory back.
+func (s procStat) alive() bool { return s.state != 'Z' && s.state != 'X' || s.threads > 1 }
 
 func readStat(pid int) (procStat, error) {
 	b, err := os.ReadFile(procPath(pid, "stat"))
@@ -44,11 +48,12 @@ func parseStat(pid int, b []byte) (procStat, error) {
 	}
 	pgrp, err1 := strconv.Atoi(f[2])
 	session, err2 := strconv.Atoi(f[3])
-	start, err3 := strconv.ParseUint(f[19], 10, 64)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	threads, err3 := strconv.Atoi(f[17])
+	start, err4 := strconv.ParseUint(f[19], 10, 64)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return procStat{}, fmt.Errorf("read process state: %w", err)
 	}
-	return procStat{pid: pid, state: f[0][0], pgrp: pgrp, session: session, start: start}, nil
+	return procStat{pid: pid, state: f[0][0], pgrp: pgrp, session: session, threads: threads, start: start}, nil
 }
 
 func procPath(pid int, name string) string {
@@ -61,14 +66,38 @@ func runs(pid int, start uint64) bool {
 	return err == nil && s.alive() && s.start == start
 }
 
+// errNoArgv means that the kernel shows no command line: a program that was
+// called this very moment has none yet, a dead one none any more.
+var errNoArgv = errors.New("read command line: it is empty")
+
 // argvHash is the digest of a process's command line as the kernel shows it.
 func argvHash(pid int) (string, error) {
 	b, err := os.ReadFile(procPath(pid, "cmdline"))
 	if err != nil {
 		return "", err
 	}
+	if len(b) == 0 {
+		return "", errNoArgv
+	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:]), nil
+}
+
+// argvHashOfNew waits for the command line of a process that was just started:
+// a call of exec counts as done a little before the kernel has laid it out. A
+// process that ends meanwhile has none, and needs none.
+func argvHashOfNew(pid int, ended <-chan struct{}) (string, error) {
+	for {
+		hash, err := argvHash(pid)
+		if !errors.Is(err, errNoArgv) {
+			return hash, err
+		}
+		select {
+		case <-ended:
+			return "", nil
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // bootID changes with each boot of the machine.

@@ -30,6 +30,7 @@ func (s *Supervisor) Recover(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("recover engines: %w", err)
 	}
+	s.cgroups.sweep(s.cfg.Now())
 	var errs []error
 	for _, e := range entries {
 		if !e.IsDir() {

@@ -1,10 +1,13 @@
 package process
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -282,7 +285,7 @@ func TestStatIsParsedBehindAnyName(t *testing.T) {
 	rest := " S 5 77 78 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 123456 1000 200 18446744073709551615"
 	for _, name := range []string{"sim", "a b", ") R 1 2 3", "((", "x\n)"} {
 		s, err := parseStat(9, []byte("9 ("+name+")"+rest))
-		want := procStat{pid: 9, state: 'S', pgrp: 77, session: 78, start: 123456}
+		want := procStat{pid: 9, state: 'S', pgrp: 77, session: 78, threads: 1, start: 123456}
 		if err != nil || s != want {
 			t.Errorf("%q: %+v, %v", name, s, err)
 		}
@@ -290,6 +293,20 @@ func TestStatIsParsedBehindAnyName(t *testing.T) {
 	for _, bad := range []string{"", "9 (x", "9 (x)", "9 (x) S 1 2", "9 (x) S 5 a" + rest[7:], "9 (x) SS" + rest[2:]} {
 		if s, err := parseStat(9, []byte(bad)); err == nil {
 			t.Errorf("%q was taken: %+v", bad, s)
+		}
+	}
+}
+
+func TestProcessLivesUntilItsLastThread(t *testing.T) {
+	for _, tc := range []struct {
+		stat procStat
+		want bool
+	}{
+		{procStat{state: 'S', threads: 1}, true}, {procStat{state: 'D', threads: 9}, true}, {procStat{state: 'T', threads: 1}, true},
+		{procStat{state: 'Z', threads: 1}, false}, {procStat{state: 'X', threads: 0}, false}, {procStat{state: 'Z', threads: 4}, true},
+	} {
+		if got := tc.stat.alive(); got != tc.want {
+			t.Errorf("%c with %d threads: %v", tc.stat.state, tc.stat.threads, got)
 		}
 	}
 }
@@ -428,6 +445,60 @@ func TestDirectoryNamesAreShortAndApart(t *testing.T) {
 			t.Errorf("%v and %v share %q", id, other, name)
 		}
 		seen[name] = id
+	}
+}
+
+func TestCommandLineOfANewProcessIsWhole(t *testing.T) {
+	want := sha256.Sum256([]byte("/bin/sleep\x001000\x00"))
+	for range 40 {
+		cmd := exec.Command("/bin/sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := argvHashOfNew(cmd.Process.Pid, nil)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // killed
+		if err != nil || got != hex.EncodeToString(want[:]) {
+			t.Fatalf("hash %q: %v", got, err)
+		}
+	}
+}
+
+func TestEngineThatEndsAtOnceIsACrash(t *testing.T) {
+	r := newRig(t, `{"llmgw_sim":1}`, func(c *Config) {
+		c.Binary = func(string, string) (string, bool) { return "/bin/false", true }
+	})
+	r.ensure(r.shard())
+	if s := r.state(catalog.ReplicaQuarantined); !strings.Contains(s.Reason, "exit status 1") {
+		t.Errorf("reason %q", s.Reason)
+	}
+}
+
+func TestSweepTakesOldEmptyCgroupsOnly(t *testing.T) {
+	base := t.TempDir()
+	for _, name := range []string{"llmgw-engine-old", "llmgw-engine-used/child", "llmgw-engine-new", "other-old"} {
+		if err := os.MkdirAll(filepath.Join(base, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"llmgw-engine-old", "llmgw-engine-used", "other-old"} {
+		if err := os.Chtimes(filepath.Join(base, name), epoch, epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cgroups{base: base}.sweep(time.Now())
+	var left []string
+	entries, err := os.ReadDir(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if diff := cmp.Diff([]string{"llmgw-engine-new", "llmgw-engine-used", "other-old"}, left); diff != "" {
+		t.Error(diff)
 	}
 }
 
