@@ -221,3 +221,13 @@ func TestCrashTakesTheEnginesChildrenAlong(t *testing.T) {
 		t.Errorf("left of the old run: %+v", left)
 	}
 }
+
+func TestEngineThatEndsAtOnceIsACrash(t *testing.T) {
+	r := newRig(t, `{"llmgw_sim":1}`, func(c *Config) {
+		c.Binary = func(string, string) (string, bool) { return "/bin/false", true }
+	})
+	r.ensure(r.shard())
+	if s := r.state(catalog.ReplicaQuarantined); !strings.Contains(s.Reason, "exit status 1") {
+		t.Errorf("reason %q", s.Reason)
+	}
+}
