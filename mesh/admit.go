@@ -26,6 +26,7 @@ func (m *Mesh) serveJoin(s *stream) {
 	err := m.admit(s)
 	if err == nil {
 		m.log.Info("node admitted", "peer", s.Peer())
+		m.spread()
 		// The joiner closes once it has the answer; then the connection goes.
 		s.SetReadDeadline(time.Now().Add(joinWait))
 		io.Copy(io.Discard, s)
@@ -128,12 +129,22 @@ func (m *Mesh) admitBySecret(v *view, p peer.ID, proof joinProof) error {
 	if body.Issuer != "" {
 		return &token.Error{Kind: token.Refused, Detail: "the record is not signed by the mesh secret"}
 	}
-	refused, err := m.merge(v.generation, []crdt.Item{recordItem(p, body, proof.Record, m.replica())})
+	kept, _ := screen(v.mesh, nil, []crdt.Item{recordItem(p, body, proof.Record, m.replica())})
+	if len(kept) == 0 {
+		return &token.Error{Kind: token.Refused, Detail: "the mesh secret is not the same"}
+	}
+	// A write of our own, so that gossip carries it on.
+	err := m.writeMembers(func(now *view, tx rowWriter) error {
+		if now.generation != v.generation {
+			return errMeshReplaced
+		}
+		return tx.SetAt(memberKey(p), recordCell(body.Serial), proof.Record, crdt.HLC(body.Serial))
+	})
 	if err != nil {
 		return err
 	}
-	if refused > 0 || !m.view.Load().roster.active(p) {
-		return &token.Error{Kind: token.Refused, Detail: "the mesh secret is not the same"}
+	if !m.view.Load().roster.active(p) {
+		return &token.Error{Kind: token.Refused, Detail: "the record is older than what this mesh has of the box"}
 	}
 	return nil
 }

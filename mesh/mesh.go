@@ -127,6 +127,7 @@ type Mesh struct {
 	sights   *sightings
 	authors  authorMap
 	handlers tracker
+	refusals refusalLog
 
 	// life ends when Close is called; work that outlives a request hangs on it.
 	life   context.Context

@@ -37,6 +37,24 @@ func (m *Mesh) Offer(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// spread has every live peer pull from this box, in the background: news of
+// membership that gossip, which carries only what a box wrote itself, might miss.
+func (m *Mesh) spread() {
+	for _, p := range m.links.live() {
+		if !m.handlers.enter() {
+			return
+		}
+		go func() {
+			defer m.handlers.leave()
+			ctx, cancel := context.WithTimeout(m.life, offerWait)
+			defer cancel()
+			if err := m.offerTo(ctx, p); err != nil {
+				m.log.Debug("news not taken", "peer", p.String(), "err", err)
+			}
+		}()
+	}
+}
+
 // offerTo has p pull from this box, on a stream that this box opened.
 func (m *Mesh) offerTo(ctx context.Context, p peer.ID) error {
 	s, err := m.open(ctx, p, protocolSync)

@@ -21,9 +21,12 @@ import (
 )
 
 const (
-	// staticRetry is how often a static peer that is not connected is asked again
-	// who it is.
-	staticRetry = 5 * time.Second
+	// lookEach is how often what is known is looked at again.
+	lookEach = time.Second
+	// askEach spaces the handshakes that ask a static peer who it is.
+	askEach = 5 * time.Second
+	// askedFor is how long the answer is believed: an address may get another box.
+	askedFor = time.Minute
 	// joinRetry spaces attempts to be admitted by secret at one box.
 	joinRetry = 5 * time.Second
 	// secondMover lets the box with the lower peer ID make the first move, so that
@@ -48,13 +51,20 @@ type sightings struct {
 	reasons map[string]string            // by peer ID or address
 	tried   map[peer.ID]time.Time        // last attempt to be admitted there
 	busy    map[peer.ID]bool
+	asked   map[string]answerAt // of static peers, by address
 	alarmed time.Time
+}
+
+// answerAt is who answered at an address; no ID when nobody did.
+type answerAt struct {
+	id peer.ID
+	at time.Time
 }
 
 func newSightings(m *Mesh) *sightings {
 	return &sightings{
 		m: m, sources: map[string][]discovery.Group{}, reasons: map[string]string{},
-		tried: map[peer.ID]time.Time{}, busy: map[peer.ID]bool{},
+		tried: map[peer.ID]time.Time{}, busy: map[peer.ID]bool{}, asked: map[string]answerAt{},
 	}
 }
 
@@ -216,7 +226,7 @@ func (s *sightings) follow(ctx context.Context, source string, found <-chan []di
 // retry looks again at what is known: a box may have come up meanwhile, or be of
 // our mesh by now.
 func (s *sightings) retry(ctx context.Context) {
-	tick := time.NewTicker(staticRetry)
+	tick := time.NewTicker(lookEach)
 	defer tick.Stop()
 	for {
 		select {
@@ -279,14 +289,32 @@ func (m *Mesh) identify(ctx context.Context, g discovery.Group) (peer.ID, bool) 
 	if id, ok := m.knownAt(addr); ok {
 		return id, true
 	}
-	id, err := m.whoIs(ctx, addr)
-	if err != nil {
-		m.sights.because(addr, reason(err))
-		m.log.Debug("static peer not reached", "addr", addr, "err", err)
-		return "", false
+	if id, fresh := m.sights.answered(addr, m.now()); fresh {
+		return id, id != ""
 	}
-	m.sights.because(addr, "it is not of this mesh; it can join with a token made here")
-	return id, true
+	id, err := m.whoIs(ctx, addr)
+	why := "it is not of this mesh; it can join with a token made here"
+	if err != nil {
+		why = reason(err)
+		m.log.Debug("static peer not reached", "addr", addr, "err", err)
+	}
+	m.sights.because(addr, why)
+	m.sights.mu.Lock()
+	m.sights.asked[addr] = answerAt{id: id, at: m.now()}
+	m.sights.mu.Unlock()
+	return id, err == nil
+}
+
+// answered is who answered at an address lately; not fresh means to ask again.
+func (s *sightings) answered(addr string, now time.Time) (id peer.ID, fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, ok := s.asked[addr]
+	life := askEach
+	if last.id != "" {
+		life = askedFor
+	}
+	return last.id, ok && now.Sub(last.at) < life
 }
 
 // knownAt spares the handshake when a member is connected at that address.
@@ -328,7 +356,7 @@ func (m *Mesh) admitsBySecret() bool {
 
 // joinBySecret has this box and another with the same secret admit each other.
 func (m *Mesh) joinBySecret(ctx context.Context, p peer.ID, g discovery.Group) {
-	if !m.sights.begin(p, m.now(), m.self > p) {
+	if !m.sights.begin(p, m.now(), m.self > p && g.Source == "mdns") {
 		return
 	}
 	defer m.sights.end(p)
@@ -338,6 +366,7 @@ func (m *Mesh) joinBySecret(ctx context.Context, p peer.ID, g discovery.Group) {
 	switch {
 	case err == nil:
 		m.log.Info("joined by mesh secret", "peer", p.String())
+		m.spread()
 	case errors.As(err, &typed) && typed.Kind == token.WrongMesh:
 		m.sights.because(key, "it does not hold the same mesh secret")
 	default:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -165,12 +166,38 @@ func (m *Mesh) accept(s *stream, proto string, membersOnly bool) error {
 func (m *Mesh) refuse(s *stream, proto string, why error) {
 	s.Reset()
 	level := m.log.Info
+	if !m.refusals.first(s.peer(), m.now()) {
+		level = m.log.Debug // the same peer again
+	}
 	if errors.Is(why, io.EOF) || errors.Is(why, network.ErrReset) {
 		level = m.log.Debug // the peer gave up; nobody was refused
 	} else {
 		m.counts.refused("stream")
 	}
 	level("stream refused", "peer", s.Peer(), "protocol", proto, "err", why)
+}
+
+// refusalGap is how often refusals of one peer are worth a line in the log: one
+// that does not know that it was removed tries each second.
+const refusalGap = 30 * time.Second
+
+// refusalLog remembers whose refusal was logged when. Its zero value is ready.
+type refusalLog struct {
+	mu   sync.Mutex
+	last map[peer.ID]time.Time
+}
+
+func (l *refusalLog) first(p peer.ID, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at, ok := l.last[p]; ok && now.Sub(at) < refusalGap {
+		return false
+	}
+	if l.last == nil || len(l.last) > 4*maxGuests {
+		l.last = map[peer.ID]time.Time{} // strangers must not fill memory
+	}
+	l.last[p] = now
+	return true
 }
 
 // handleProtocols registers what the mesh itself speaks.

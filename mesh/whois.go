@@ -50,7 +50,11 @@ func (m *Mesh) shakeHands(ctx context.Context, conn net.Conn) (peer.ID, error) {
 	if err != nil {
 		return "", err
 	}
-	secured, err := transport.SecureOutbound(ctx, conn, "")
+	session, err := transport.WithSessionOptions(noise.DisablePeerIDCheck())
+	if err != nil {
+		return "", err
+	}
+	secured, err := session.SecureOutbound(ctx, conn, "")
 	if err != nil {
 		return "", err
 	}
