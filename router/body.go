@@ -98,12 +98,13 @@ func (t *request) read() *openai.Error {
 	}
 	body, held, err := t.r.fill(src, expect)
 	t.body, t.held = body, held
-	// The connection is watched for the client's leaving from here on, and an
-	// old deadline would look like that.
-	_ = t.out.rc.SetReadDeadline(time.Time{})
 	if err != nil {
 		return t.readError(err)
 	}
+	t.whole = true
+	// The connection is watched for the client's leaving from here on, and an
+	// old deadline would look like that.
+	_ = t.out.rc.SetReadDeadline(time.Time{})
 	return nil
 }
 

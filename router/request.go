@@ -16,6 +16,9 @@ import (
 // statusClientGone is noted for a client that left; it is never sent.
 const statusClientGone = 499
 
+// discardTime is how long a refused client may go on sending.
+const discardTime = 2 * time.Second
+
 // request is a client's request on its way through the entry node.
 type request struct {
 	r     *Router
@@ -26,6 +29,7 @@ type request struct {
 	route route
 	key   keys.Info
 	body  []byte
+	whole bool  // the body was read to its end
 	held  int64 // bytes taken from the budget
 	code  int   // noted in place of the status sent; 0: none
 }
@@ -63,6 +67,11 @@ func (t *request) fail(e *openai.Error) {
 		frame := append(e.Frame(t.origin()), openai.DoneFrame...)
 		_ = t.out.Write(frame)
 		return
+	}
+	if !t.whole {
+		// The server throws away what still comes of the body, so that the
+		// client sees the answer; but not for ever.
+		_ = t.out.rc.SetReadDeadline(time.Now().Add(discardTime))
 	}
 	t.out.status, t.out.committed = e.Status, true
 	openai.WriteError(t.out.w, e, t.origin())

@@ -1,0 +1,159 @@
+package router
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"llmgw/router/keys"
+	"llmgw/router/openai"
+	"llmgw/router/relay"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// These tests run in made-up time, hence over connections in memory.
+
+type pipeStream struct{ net.Conn }
+
+func (s pipeStream) Reset() error      { return s.Conn.Close() }
+func (s pipeStream) CloseWrite() error { return nil }
+func (s pipeStream) Peer() string      { return "peer" }
+
+// scripted is a mesh whose peers read a request, wait and say something.
+type scripted map[string]struct {
+	wait time.Duration
+	says string
+}
+
+func (m scripted) Open(_ context.Context, peer, _ string) (relay.Stream, error) {
+	script, ok := m[peer]
+	if !ok {
+		return nil, errors.New("no such peer")
+	}
+	ours, theirs := net.Pipe()
+	go func() {
+		defer func() { _ = theirs.Close() }()
+		req, err := http.ReadRequest(bufio.NewReader(theirs))
+		if err != nil {
+			return
+		}
+		_, _ = io.Copy(io.Discard, req.Body)
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_, _ = theirs.Read(make([]byte, 1))
+		}()
+		select {
+		case <-gone:
+		case <-time.After(script.wait):
+			_, _ = io.WriteString(theirs, script.says)
+		}
+	}()
+	return pipeStream{ours}, nil
+}
+
+// patient runs one request in made-up time and tells how long it took.
+func patient(c *fakeCatalog, m scripted, body string) (*httptest.ResponseRecorder, time.Duration) {
+	r := New(Config{
+		Catalog: c, Mesh: m, Metrics: prometheus.NewRegistry(), Node: "box-a",
+		Auth: fakeAuth{"good": {ID: "k1", Scopes: []string{keys.ScopeInfer}}},
+	})
+	w := httptest.NewRecorder()
+	req := httptest.NewRequest("POST", chatPath, strings.NewReader(body))
+	req.Header.Set("Authorization", "Bearer good")
+	began := time.Now()
+	r.Handler().ServeHTTP(w, req)
+	return w, time.Since(began)
+}
+
+func answered(kind, body string) string {
+	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", kind, len(body), body)
+}
+
+const plainBody = `{"model":"m"}`
+
+func TestLongPromptsAreWaitedFor(t *testing.T) {
+	comments := func(n int) string { return strings.Repeat(openai.KeepAlive, n) }
+	refused := strings.Replace(answered("application/json", `{"error":{"message":"too long"}}`), "200 OK", "400 Bad", 1)
+	cases := map[string]struct {
+		body   string
+		wait   time.Duration
+		says   string
+		status int
+		want   string // prefix
+	}{
+		"a stream gets comments":       {chatBody, 50 * time.Second, answered("text/event-stream", done), 200, comments(3) + done},
+		"a short wait gets none":       {chatBody, 14 * time.Second, answered("text/event-stream", done), 200, done},
+		"JSON waits in silence":        {plainBody, 50 * time.Second, answered("application/json", "{}"), 200, "{}"},
+		"an early error is a status":   {chatBody, 14 * time.Second, refused, 400, `{"error":{"message":"too long"}}`},
+		"a late error is a frame":      {chatBody, 50 * time.Second, refused, 200, comments(3) + "data: {\"error\":{\"message\":\"too long\"}}\n\n" + done},
+		"a late death is a frame":      {chatBody, 50 * time.Second, "", 200, comments(3) + "data: {\"error\":"},
+		"a wait without end is a 504":  {plainBody, time.Hour, "", 504, `{"error":{"message":"the model \"m\" did not answer in time"`},
+		"a stream's one ends in frame": {chatBody, time.Hour, "", 200, comments(19) + "data: {\"error\":"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				catalog := &fakeCatalog{}
+				catalog.set(view("m", Replica{Peer: "b"}))
+				w, took := patient(catalog, scripted{"b": {c.wait, c.says}}, c.body)
+				if w.Code != c.status || !strings.HasPrefix(w.Body.String(), c.want) {
+					t.Errorf("status %d, body %q", w.Code, w.Body)
+				}
+				if want := min(c.wait, 5*time.Minute); took < want || took > want+2*time.Second {
+					t.Errorf("took %v", took)
+				}
+				if c.body == chatBody && w.Code == 200 && !strings.HasSuffix(w.Body.String(), done) {
+					t.Errorf("no terminator: %q", w.Body)
+				}
+			})
+		})
+	}
+}
+
+func TestHolderThatVanishesIsLeftAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		catalog := &fakeCatalog{}
+		b, c := Replica{Peer: "b"}, Replica{Peer: "c", InFlight: 1}
+		catalog.set(view("m", b, c))
+		time.AfterFunc(20*time.Second, func() { catalog.set(view("m", c)) })
+		mesh := scripted{"b": {time.Hour, ""}, "c": {0, answered("text/event-stream", done)}}
+		w, took := patient(catalog, mesh, chatBody)
+		if got := w.Body.String(); got != openai.KeepAlive+done || took > 22*time.Second {
+			t.Errorf("got %q after %v", got, took)
+		}
+	})
+}
+
+func TestOnlyHolderMayVanishFromPresenceAndAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		catalog := &fakeCatalog{}
+		catalog.set(view("m", Replica{Peer: "b"}))
+		time.AfterFunc(time.Second, func() { catalog.set(view("m")) })
+		w, _ := patient(catalog, scripted{"b": {10 * time.Second, answered("text/event-stream", done)}}, chatBody)
+		if got := w.Body.String(); got != done {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+func TestDeathAfterCommentsIsTriedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		catalog := &fakeCatalog{}
+		catalog.set(view("m", Replica{Peer: "b"}, Replica{Peer: "c", InFlight: 1}))
+		mesh := scripted{"b": {20 * time.Second, ""}, "c": {0, answered("text/event-stream", done)}}
+		if w, _ := patient(catalog, mesh, chatBody); w.Body.String() != openai.KeepAlive+done {
+			t.Errorf("got %q", w.Body)
+		}
+	})
+}
