@@ -71,7 +71,10 @@ func (b *Box) close() {
 }
 
 // StateDir is the daemon's --state-dir.
-func (b *Box) StateDir() string { return filepath.Join(b.Dir, "state") }
+func (b *Box) StateDir() string { return filepath.Join(b.Dir, stateName) }
+
+// stateName is where in a box's directory its daemon keeps its state.
+const stateName = "state"
 
 // URL is the box's public address, as other boxes reach it.
 func (b *Box) URL() string { return fmt.Sprintf("http://%s:%d", b.IP(), APIPort) }

@@ -38,7 +38,7 @@ func (e *Engine) busy(t *testing.T) {
 func TestClientThatLeavesFreesTheEngine(t *testing.T) {
 	s := joinedScene(t)
 	s.serveSim("sim", Sim{Tokens: 2000, IntervalMS: 5})
-	s.serveSim("slow", Sim{Tokens: 10, FirstMS: 60_000})
+	s.serveSim("slow", Sim{Tokens: 10, FirstMS: 3000}) // the supervisor's own test token takes as long
 	key := s.key()
 	for name, tc := range map[string]struct {
 		at    *API
@@ -54,7 +54,7 @@ func TestClientThatLeavesFreesTheEngine(t *testing.T) {
 		"mid-stream again, over the mesh": {s.atA(key), "sim", leaveMidStream},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := s.engineOf(t, tc.model)
+			e := s.b.EngineOf(tc.model)
 			began := e.Metric("llmgw_sim_streams_aborted_total")
 			left := tc.leave(t, e, tc.at, tc.model)
 			took := e.untilIdle(t, left)
@@ -68,12 +68,6 @@ func TestClientThatLeavesFreesTheEngine(t *testing.T) {
 			})
 		})
 	}
-}
-
-// engineOf finds the simulated engine that serves a model.
-func (s scene) engineOf(t *testing.T, model string) *Engine {
-	t.Helper()
-	return s.b.Engine("-" + model + ".json")
 }
 
 func leaveMidStream(t *testing.T, e *Engine, at *API, model string) time.Time {

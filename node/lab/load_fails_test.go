@@ -1,6 +1,9 @@
 package lab
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -68,21 +71,57 @@ func TestLoadThatFailsTellsTheEnginesLastLines(t *testing.T) {
 	})
 }
 
-// TestBrokenGGUFIsRefusedOrTold: a real engine, a file that begins well.
-func TestBrokenGGUFTellsLlamaServersWords(t *testing.T) {
-	Warm(t)
+// TestLoadThatLlamaServerRefuses: a real engine and a file whose header is
+// sound and names an architecture that nobody knows.
+func TestLoadThatLlamaServerRefuses(t *testing.T) {
 	s := joinedScene(t)
+	Warm(t)
 	s.b.CLI("engines", "install", "llamacpp")
 	s.b.CLI("pull", SmolLM2, "--as", "whole")
-	path := s.File("cut.gguf", "", 0o644)
-	r, err := s.b.Run(seconds(t, 30), "sh", "-c", `head -c 60000000 "$(find "$1" -name 'sha256-*' -size +90M | head -n1)" > "$2"`, "sh", s.b.StateDir(), path)
-	if err != nil || r.Code != 0 {
-		t.Fatalf("%v %s", err, r)
+	path := s.File("odd.gguf", string(otherArchitecture(t, weights(t, s.b))), 0o644)
+	s.b.CLI("pull", "file:"+path, "--as", "odd")
+	s.b.CLI("load", "odd")
+	awaitProblem(t, s.atA(s.key()), "odd", "unknown model architecture")
+}
+
+// weights reads the one large file that the box has pulled.
+func weights(t *testing.T, b *Box) []byte {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(b.StateDir(), "weights", "blobs", "sha256-*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("want one weight file on %s, found %v, %v", b.Name, files, err)
 	}
-	if r := s.b.Try("pull", "file:"+path, "--as", "cut"); r.Code != 0 {
-		t.Logf("refused at once, which is as good: %s", r.Stderr)
-		return
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
 	}
-	s.b.CLI("load", "cut")
-	awaitProblem(t, s.atA(s.key()), "cut", "tensor")
+	return raw
+}
+
+// otherArchitecture renames the value of general.architecture, a string with
+// its length before it.
+func otherArchitecture(t *testing.T, gguf []byte) []byte {
+	t.Helper()
+	const llama, zlama = "\x05\x00\x00\x00\x00\x00\x00\x00llama", "\x05\x00\x00\x00\x00\x00\x00\x00zlama"
+	if !bytes.Contains(gguf[:4096], []byte(llama)) {
+		t.Fatal("the header does not name its architecture")
+	}
+	return bytes.Replace(gguf, []byte(llama), []byte(zlama), 1)
+}
+
+// TestCutFileIsRefusedAtThePull: half a file is no model, whatever it begins with.
+func TestCutFileIsRefusedAtThePull(t *testing.T) {
+	l := New(t)
+	Warm(t)
+	b := l.Box("b")
+	b.Start()
+	b.CLI("pull", SmolLM2, "--as", "whole")
+	path := l.File("cut.gguf", string(weights(t, b)[:60_000_000]), 0o644)
+	if r := b.Try("pull", "file:"+path, "--as", "cut"); r.Code == 0 || !strings.Contains(r.Stderr, "cut.gguf") {
+		t.Errorf("want a refusal that names the file:\n%s", r)
+	}
+	if n := len(JSON[ui.ModelList](b, "models").Models); n != 1 {
+		t.Errorf("%d models are in the catalog", n)
+	}
+	weights(t, b) // and only one file is left
 }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"llmgw/node"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -72,6 +74,7 @@ func sweep(ours func(name string) bool) error {
 		errs = append(errs, removeNamespace(name))
 	}
 	for _, name := range namesIn(os.TempDir(), ours) {
+		removeSockets(filepath.Join(os.TempDir(), name))
 		errs = append(errs, removeDir(filepath.Join(os.TempDir(), name)))
 	}
 	return errors.Join(errs...)
@@ -89,6 +92,17 @@ func namesIn(dir string, ours func(string) bool) []string {
 		}
 	}
 	return names
+}
+
+// removeSockets removes the admin sockets of killed daemons, which lie in the
+// machine's runtime directory under a hash of the state directory.
+func removeSockets(dir string) {
+	states, _ := filepath.Glob(filepath.Join(dir, "*", stateName))
+	for _, state := range append(states, dir) { // a warmer's state is the directory itself
+		if socket, err := node.SocketPath(state); err == nil {
+			_ = os.Remove(socket)
+		}
+	}
 }
 
 // removeDir unmounts whatever a test mounted under dir before it removes it:
