@@ -1,6 +1,10 @@
 package mesh
 
-import "github.com/libp2p/go-libp2p/core/peer"
+import (
+	"io"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
 
 // hold makes the puller forget what is asked of it.
 func (u *puller) hold() {
@@ -19,4 +23,16 @@ func (g *gossip) topicPeers() []peer.ID {
 		return nil
 	}
 	return g.topic.ListPeers()
+}
+
+// oneByOne reads single bytes, then the end.
+type oneByOne struct{ data []byte }
+
+func (r *oneByOne) Read(b []byte) (int, error) {
+	if len(r.data) == 0 {
+		return 0, io.EOF
+	}
+	b[0] = r.data[0]
+	r.data = r.data[1:]
+	return 1, nil
 }
