@@ -21,7 +21,6 @@ type answer struct {
 	armed     time.Time // the write deadline that holds
 	status    int       // sent; 0: none yet
 	committed bool      // the head is out
-	firstByte time.Time // of the body, comments not counted
 }
 
 func newAnswer(w http.ResponseWriter, limits relay.Limits, began time.Time) *answer {

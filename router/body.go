@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	"llmgw/router/openai"
+	"llmgw/router/relay"
 )
 
 var (
@@ -111,13 +111,12 @@ func (t *request) read() *openai.Error {
 var errNotGzip = errors.New("body is not gzip")
 
 func (t *request) readError(err error) *openai.Error {
-	var timeout net.Error
 	switch {
 	case errors.Is(err, errBodyTooLarge):
 		return tooLarge(t.r.cfg.BodyLimit)
 	case errors.Is(err, errNoBudget):
 		return noBudget()
-	case errors.As(err, &timeout) && timeout.Timeout():
+	case relay.IsTimeout(err):
 		return slowBody()
 	case errors.Is(err, errNotGzip), errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
 		return badEncoding(err)

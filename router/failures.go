@@ -3,7 +3,6 @@ package router
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -183,8 +182,7 @@ func unserved(view ModelView, last error) *openai.Error {
 	if errors.As(last, &refusal) && refusal.Kind != relay.RefusedEngine {
 		return refused(view, refusal)
 	}
-	var timeout net.Error
-	if errors.As(last, &timeout) && timeout.Timeout() {
+	if relay.IsTimeout(last) {
 		return &openai.Error{
 			Status: http.StatusGatewayTimeout, Type: openai.TypeServer, Code: "engine_timeout",
 			Message: fmt.Sprintf("the model %q did not answer in time", view.Model.Name),

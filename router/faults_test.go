@@ -130,7 +130,7 @@ func TestEngineThatIsNotThereIsABadGateway(t *testing.T) {
 func TestEngineOfAnotherKeyIsNotBelieved(t *testing.T) {
 	bothWays(t, func(t *testing.T, remote bool) {
 		entry, _ := pair(t, remote, func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, `{"error":{"message":"Invalid API Key"}}`, 401)
+			http.Error(w, `{"error":{"message":"Invalid API Key"}}`, http.StatusUnauthorized)
 		})
 		wantError(t, send(t, entry, "POST", chatPath, chatBody), 502, "engine_failed")
 	})

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"llmgw/mesh"
 	"llmgw/mesh/catalog"
 	"llmgw/router/keys"
 	"llmgw/router/relay"
@@ -144,7 +145,7 @@ func (m *fakeMesh) Open(_ context.Context, peer, protocol string) (relay.Stream,
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	serve, ok := m.holders[peer]
-	if !ok || protocol != ProtocolInfer {
+	if !ok || protocol != mesh.ProtocolInfer {
 		return nil, errors.New("no such peer or protocol")
 	}
 	entry, holder, err := streamPair()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"llmgw/mesh"
 	"llmgw/mesh/catalog"
 	"llmgw/router/openai"
 	"llmgw/router/relay"
@@ -178,7 +179,7 @@ func (i *inference) startRemote(ctx context.Context, replica Replica) (*relay.Ex
 	r := i.t.r
 	opening, cancel := context.WithTimeout(ctx, r.cfg.Limits.Connect)
 	defer cancel()
-	stream, err := r.cfg.Mesh.Open(opening, replica.Peer, ProtocolInfer)
+	stream, err := r.cfg.Mesh.Open(opening, replica.Peer, mesh.ProtocolInfer)
 	if err != nil {
 		return nil, &relay.BrokenError{Stage: relay.StageConnect, Err: err}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"llmgw/mesh"
 	"llmgw/mesh/catalog"
 	"llmgw/router/keys"
 	"llmgw/router/openai"
@@ -53,7 +54,7 @@ type Local interface {
 
 // Mesh opens streams to other members.
 type Mesh interface {
-	Open(ctx context.Context, peer, protocol string) (relay.Stream, error)
+	Open(ctx context.Context, peer, protocol string) (mesh.Stream, error)
 }
 
 // Auth finds the key that a credential is; see keys.Keys.Check.
@@ -66,9 +67,6 @@ type Registry interface {
 	prometheus.Registerer
 	prometheus.Gatherer
 }
-
-// ProtocolInfer is the protocol of relays between nodes.
-const ProtocolInfer = "/llmgw/infer/1"
 
 const (
 	// DefaultBodyLimit is far above what agents send: 17 MB were seen for

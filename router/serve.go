@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"llmgw/mesh"
 	"llmgw/router/openai"
 	"llmgw/router/relay"
 )
@@ -42,7 +43,7 @@ func (r *Router) startEngine(ctx context.Context, t relay.Target, call *relay.Ca
 
 // ServeInfer is the holder's side of one relay. It returns when s is done
 // with; s is closed or reset in each case.
-func (r *Router) ServeInfer(s relay.Stream) {
+func (r *Router) ServeInfer(s mesh.Stream) {
 	in, err := relay.Accept(s, r.cfg.Limits)
 	if err != nil {
 		if r.quiet.allow(r.now()) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"time"
 )
@@ -61,6 +62,13 @@ type BrokenError struct {
 
 func (e *BrokenError) Error() string { return fmt.Sprintf("%s: %v", e.Stage, e.Err) }
 func (e *BrokenError) Unwrap() error { return e.Err }
+
+// IsTimeout reports a deadline that struck. Mesh streams have an error of their
+// own for it, not the standard library's.
+func IsTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
 
 // ErrClientGone reports that the side which asked does not take the answer.
 var ErrClientGone = errors.New("client left")

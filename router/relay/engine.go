@@ -83,11 +83,7 @@ func (t Target) call(c *Call, address string) *Call {
 // opposed to an engine that is slow.
 func isDead(err error) bool {
 	var broken *BrokenError
-	if !errors.As(err, &broken) {
-		return false
-	}
-	var timeout net.Error
-	return !errors.As(err, &timeout) || !timeout.Timeout()
+	return errors.As(err, &broken) && !IsTimeout(err)
 }
 
 func engineAddress(raw string) (string, error) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"os"
 	"time"
 )
 
@@ -139,7 +138,7 @@ func (x *Exchange) peek(every, limit time.Duration, tick Wait) error {
 			return nil
 		}
 		waited := time.Since(began)
-		if !errors.Is(err, os.ErrDeadlineExceeded) || waited >= limit {
+		if !IsTimeout(err) || waited >= limit {
 			return err
 		}
 		if tick == nil {
@@ -230,7 +229,7 @@ type source Exchange
 func (s *source) Read(p []byte) (int, error) {
 	x := (*Exchange)(s)
 	n, err := x.conn.Read(p)
-	if !x.framed || n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+	if !x.framed || n > 0 || !IsTimeout(err) {
 		return n, err
 	}
 	x.armed = time.Now().Add(x.limits.Idle)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -301,5 +302,42 @@ func TestReceiverThatTakesNothingIsGivenUp(t *testing.T) {
 		if took := time.Since(began); stageOf(err) != StageSend || took > 35*time.Second {
 			t.Errorf("%v after %v", err, took)
 		}
+	})
+}
+
+// otherTimeout is the error that mesh streams have for a deadline.
+type otherTimeout struct{}
+
+func (otherTimeout) Error() string   { return "i/o deadline reached" }
+func (otherTimeout) Timeout() bool   { return true }
+func (otherTimeout) Temporary() bool { return true }
+
+type otherConn struct{ pipeConn }
+
+func (c otherConn) Read(p []byte) (int, error) {
+	n, err := c.pipeConn.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = otherTimeout{}
+	}
+	return n, err
+}
+
+func TestDeadlinesOfMeshStreamsAreWaitedOutToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := pipe()
+		engine(t, theirs, func(_ *http.Request, w io.Writer) {
+			for _, piece := range []string{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\na\r\n", "4\r\nb", "cde\r\n", "0\r\n\r\n"} {
+				time.Sleep(20 * time.Second)
+				say(w, piece)
+			}
+		})
+		x, err := Start(t.Context(), otherConn{ours}, call("{}"), quick(), nil)
+		if err != nil {
+			t.Fatalf("start: %v", err)
+		}
+		if got := readBody(t, x); got != "abcde" {
+			t.Errorf("body %q", got)
+		}
+		x.Close()
 	})
 }

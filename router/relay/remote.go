@@ -9,16 +9,13 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"llmgw/mesh"
 )
 
-// Stream is one request's connection to another node; mesh streams have this
-// shape. Peer is the other side's proved identity.
-type Stream interface {
-	Conn
-	CloseWrite() error
-	SetDeadline(time.Time) error
-	Peer() string
-}
+// Stream is one request's connection to another node; Peer is the other side's
+// proved identity.
+type Stream = mesh.Stream
 
 // Hop is what the entry node tells the holder beside the request.
 type Hop struct {
