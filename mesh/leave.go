@@ -129,7 +129,9 @@ func (m *Mesh) Ban(ctx context.Context, peerText, why string) error {
 		return fmt.Errorf("ban %s: %w", peerText, err)
 	}
 	m.log.Warn("node banned", "peer", peerText, "reason", why)
-	return m.Offer(ctx)
+	m.offerOrWarn(ctx, "ban")
+	m.spread()
+	return nil
 }
 
 func (m *Mesh) mayBan(v *view, p peer.ID) error {

@@ -165,6 +165,7 @@ func Open(cfg Config) (*Mesh, error) {
 		return nil, fmt.Errorf("open mesh: %w", err)
 	}
 	m.handleProtocols()
+	m.presence.touch()
 	if err := m.publishSelf(); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("open mesh: %w", err)

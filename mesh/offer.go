@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
@@ -18,7 +19,10 @@ const offerWait = 2 * time.Second
 func (m *Mesh) Offer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, offerWait)
 	defer cancel()
-	live := m.links.live()
+	// One that was lost a moment ago is nobody to wait for.
+	live := slices.DeleteFunc(m.links.live(), func(p peer.ID) bool {
+		return m.host.Network().Connectedness(p) != network.Connected
+	})
 	slices.Sort(live)
 	var errs []error
 	for _, p := range live {
@@ -35,6 +39,13 @@ func (m *Mesh) Offer(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// offerOrWarn offers a write that stands whether or not a second box has it.
+func (m *Mesh) offerOrWarn(ctx context.Context, what string) {
+	if err := m.Offer(ctx); err != nil {
+		m.log.Warn("a change is on this box only so far", "change", what, "err", err)
+	}
 }
 
 // spread has every live peer pull from this box, in the background: news of

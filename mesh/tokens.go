@@ -72,9 +72,7 @@ func (m *Mesh) NewToken(ctx context.Context, o TokenOptions) (string, error) {
 		return "", fmt.Errorf("make token: %w", err)
 	}
 	m.log.Info("join token made", "token", t.ID.String(), "role", string(o.Role), "uses", o.Uses, "ttl", o.TTL)
-	if err := m.Offer(ctx); err != nil {
-		m.log.Warn("join token is on this box only so far", "token", t.ID.String(), "err", err)
-	}
+	m.offerOrWarn(ctx, "join token")
 	return text, nil
 }
 
@@ -268,5 +266,6 @@ func (m *Mesh) RevokeToken(ctx context.Context, idText string) error {
 		return fmt.Errorf("revoke token: %w", err)
 	}
 	m.log.Info("join token revoked", "token", idText)
-	return m.Offer(ctx)
+	m.offerOrWarn(ctx, "token revoked")
+	return nil
 }
