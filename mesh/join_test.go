@@ -15,6 +15,7 @@ import (
 )
 
 func TestJoinByToken(t *testing.T) {
+	t.Parallel()
 	a, b := newBox(t, "a"), newBox(t, "b")
 	a.put("before", "1")
 	if !a.mesh.Provisional() || !b.mesh.Provisional() {
@@ -45,6 +46,7 @@ func TestJoinByToken(t *testing.T) {
 }
 
 func TestJoinedBoxAdmitsOthers(t *testing.T) {
+	t.Parallel()
 	a, b, c := newBox(t, "a"), newBox(t, "b"), newBox(t, "c")
 	b.join(a)
 	c.join(b)
@@ -52,6 +54,7 @@ func TestJoinedBoxAdmitsOthers(t *testing.T) {
 }
 
 func TestJoinSurvivesRestart(t *testing.T) {
+	t.Parallel()
 	a, b := newBox(t, "a"), newBox(t, "b")
 	b.join(a)
 	allLive(t, a, b)
@@ -67,6 +70,7 @@ func TestJoinSurvivesRestart(t *testing.T) {
 }
 
 func TestJoinErrors(t *testing.T) {
+	t.Parallel()
 	clock := &testClock{}
 	a := newBox(t, "a", func(c *Config) { c.Now = clock.now })
 	ctx := context.Background()
@@ -163,6 +167,7 @@ func TestJoinErrors(t *testing.T) {
 }
 
 func TestJoinUnreachable(t *testing.T) {
+	t.Parallel()
 	a, b, other := newBox(t, "a"), newBox(t, "b"), newBox(t, "other")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -194,6 +199,7 @@ func TestJoinUnreachable(t *testing.T) {
 }
 
 func TestIssuerPullsBeforeItRefuses(t *testing.T) {
+	t.Parallel()
 	a, b, c := newBox(t, "a"), newBox(t, "b"), newBox(t, "c")
 	b.join(a)
 	allLive(t, a, b)
@@ -235,6 +241,7 @@ func TestIssuerPullsBeforeItRefuses(t *testing.T) {
 }
 
 func TestOneUseIsTakenByOne(t *testing.T) {
+	t.Parallel()
 	a := newBox(t, "a")
 	text := a.token(TokenOptions{Uses: 2})
 	joiners := []*box{newBox(t, "b"), newBox(t, "c"), newBox(t, "d"), newBox(t, "e")}
@@ -260,6 +267,7 @@ func TestOneUseIsTakenByOne(t *testing.T) {
 }
 
 func TestReplaceNeedsToBeSaid(t *testing.T) {
+	t.Parallel()
 	a := newBox(t, "a")
 	archive := t.TempDir()
 	b := newBox(t, "b", func(c *Config) { c.ArchiveDir = archive })
@@ -292,6 +300,7 @@ func TestReplaceNeedsToBeSaid(t *testing.T) {
 }
 
 func TestProvisionalRule(t *testing.T) {
+	t.Parallel()
 	cases := map[string]struct {
 		ns, id, cell string
 		want         bool
@@ -333,6 +342,7 @@ func TestProvisionalRule(t *testing.T) {
 }
 
 func TestMemberRoleAdmitsNobody(t *testing.T) {
+	t.Parallel()
 	a, b, c := newBox(t, "a"), newBox(t, "b"), newBox(t, "c")
 	text := a.token(TokenOptions{Role: RoleMember})
 	if _, err := b.mesh.Join(context.Background(), text, false); err != nil {
@@ -360,6 +370,7 @@ func TestMemberRoleAdmitsNobody(t *testing.T) {
 }
 
 func TestTokensAreListedWithoutSecrets(t *testing.T) {
+	t.Parallel()
 	a, b := newBox(t, "a"), newBox(t, "b")
 	text := a.token(TokenOptions{Uses: 3, TTL: time.Hour, Role: RoleMember})
 	if _, err := b.mesh.Join(context.Background(), text, false); err != nil {
@@ -390,6 +401,7 @@ func TestTokensAreListedWithoutSecrets(t *testing.T) {
 }
 
 func TestTokenOptionsAreChecked(t *testing.T) {
+	t.Parallel()
 	a := newBox(t, "a")
 	for name, o := range map[string]TokenOptions{
 		"too long":      {TTL: 8 * 24 * time.Hour},

@@ -11,6 +11,7 @@ import (
 )
 
 func TestLeave(t *testing.T) {
+	t.Parallel()
 	a, b, c := newBox(t, "a"), newBox(t, "b"), newBox(t, "c")
 	b.join(a)
 	c.join(a)
@@ -41,6 +42,7 @@ func TestLeave(t *testing.T) {
 }
 
 func TestFounderLeavesAndComesBack(t *testing.T) {
+	t.Parallel()
 	a, b := newBox(t, "a"), newBox(t, "b")
 	b.join(a)
 	allLive(t, a, b)
@@ -59,6 +61,7 @@ func TestFounderLeavesAndComesBack(t *testing.T) {
 }
 
 func TestLastAdminStays(t *testing.T) {
+	t.Parallel()
 	a, b := newBox(t, "a"), newBox(t, "b")
 	if _, err := b.mesh.Join(context.Background(), a.token(TokenOptions{Role: RoleMember}), false); err != nil {
 		t.Fatal(err)
@@ -77,6 +80,7 @@ func TestLastAdminStays(t *testing.T) {
 }
 
 func TestBannedBoxIsShutOut(t *testing.T) {
+	t.Parallel()
 	a, b, c := newBox(t, "a"), newBox(t, "b"), newBox(t, "c")
 	open := make(chan Stream, 2)
 	a.mesh.Handle(ProtocolInfer, func(s Stream) {
@@ -145,6 +149,7 @@ func TestBannedBoxIsShutOut(t *testing.T) {
 }
 
 func TestBanRefusals(t *testing.T) {
+	t.Parallel()
 	a, b := newBox(t, "a"), newBox(t, "b")
 	b.join(a)
 	allLive(t, a, b)

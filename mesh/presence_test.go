@@ -21,6 +21,7 @@ func presenceOf(from, of *box) catalog.Presence {
 }
 
 func TestPresenceSpreads(t *testing.T) {
+	t.Parallel()
 	a, b := newBox(t, "a"), newBox(t, "b")
 	a.mesh.SetPresence(catalog.Presence{API: []string{"192.0.2.1:8770"}})
 	b.join(a)
@@ -35,15 +36,11 @@ func TestPresenceSpreads(t *testing.T) {
 	w := b.mesh.Changes()
 	defer w.Close()
 	replica := catalog.ReplicaStatus{Model: "m", State: catalog.ReplicaReady, Slots: 4}
-	begun := time.Now()
 	a.mesh.SetPresence(catalog.Presence{Replicas: []catalog.ReplicaStatus{replica}})
 	eventually(t, "b sees the replica", func() bool {
 		got, ok := presenceOf(b, a).Replica("m", 0)
 		return ok && cmp.Equal(got, replica)
 	})
-	if took := time.Since(begun); took > 3*time.Second {
-		t.Errorf("news took %s", took)
-	}
 	select {
 	case <-w.C:
 	case <-time.After(patience):
@@ -61,6 +58,7 @@ func TestPresenceSpreads(t *testing.T) {
 }
 
 func TestSmallMovesAreNoNews(t *testing.T) {
+	t.Parallel()
 	a := newBox(t, "a")
 	base := func() catalog.Presence {
 		return catalog.Presence{
@@ -108,6 +106,7 @@ func TestSmallMovesAreNoNews(t *testing.T) {
 }
 
 func TestPresenceDue(t *testing.T) {
+	t.Parallel()
 	sent := time.Unix(1000, 0)
 	if got := due(sent, 1, 2).Sub(sent); got != presenceGap {
 		t.Errorf("news after %s", got)
@@ -118,6 +117,7 @@ func TestPresenceDue(t *testing.T) {
 }
 
 func TestNewerPresence(t *testing.T) {
+	t.Parallel()
 	p := func(boot, sequence uint64) catalog.Presence { return catalog.Presence{Boot: boot, Sequence: sequence} }
 	cases := map[string]struct {
 		a, b catalog.Presence
@@ -137,6 +137,7 @@ func TestNewerPresence(t *testing.T) {
 }
 
 func TestWatchCoalescesAndNeverBlocks(t *testing.T) {
+	t.Parallel()
 	var n notifier
 	w := n.watch()
 	for range 100 {

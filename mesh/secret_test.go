@@ -15,6 +15,7 @@ func withSecret(secret []byte, peers ...string) func(*Config) {
 }
 
 func TestSameSecretAdmits(t *testing.T) {
+	t.Parallel()
 	secret := bytes.Repeat([]byte{7}, 32)
 	a := newBox(t, "a", withSecret(secret))
 	if !a.mesh.Provisional() {
@@ -31,6 +32,7 @@ func TestSameSecretAdmits(t *testing.T) {
 }
 
 func TestTwoHalvesOfASecretMeshMeet(t *testing.T) {
+	t.Parallel()
 	secret := bytes.Repeat([]byte{9}, 32)
 	a := newBox(t, "a", withSecret(secret))
 	b := newBox(t, "b", withSecret(secret, a.addr()))
@@ -48,6 +50,7 @@ func TestTwoHalvesOfASecretMeshMeet(t *testing.T) {
 }
 
 func TestOtherSecretStaysOut(t *testing.T) {
+	t.Parallel()
 	a := newBox(t, "a", withSecret(bytes.Repeat([]byte{1}, 32)))
 	b := newBox(t, "b", withSecret(bytes.Repeat([]byte{2}, 32), a.addr()))
 	eventually(t, "b says why", func() bool {
@@ -60,6 +63,7 @@ func TestOtherSecretStaysOut(t *testing.T) {
 }
 
 func TestShortSecretIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, secret := range [][]byte{{}, bytes.Repeat([]byte{1}, MinSecret-1)} {
 		b := newBox(t, "b")
 		b.kill()
@@ -71,6 +75,7 @@ func TestShortSecretIsRefused(t *testing.T) {
 }
 
 func TestSecretReplacesOnlyAProvisionalMesh(t *testing.T) {
+	t.Parallel()
 	secret := bytes.Repeat([]byte{3}, 32)
 	b := newBox(t, "b")
 	first := b.mesh.MeshID()
@@ -92,6 +97,7 @@ func TestSecretReplacesOnlyAProvisionalMesh(t *testing.T) {
 }
 
 func TestLeftSecretMeshCanBeJoinedAgain(t *testing.T) {
+	t.Parallel()
 	secret := bytes.Repeat([]byte{4}, 32)
 	a := newBox(t, "a", withSecret(secret))
 	b := newBox(t, "b", withSecret(secret, a.addr()))
@@ -109,6 +115,7 @@ func TestLeftSecretMeshCanBeJoinedAgain(t *testing.T) {
 }
 
 func TestBanClosesAdmissionBySecret(t *testing.T) {
+	t.Parallel()
 	secret := bytes.Repeat([]byte{5}, 32)
 	a := newBox(t, "a", withSecret(secret))
 	b := newBox(t, "b", withSecret(secret, a.addr()))
@@ -131,6 +138,7 @@ func TestBanClosesAdmissionBySecret(t *testing.T) {
 }
 
 func TestStaticPeerWithoutSecretIsListed(t *testing.T) {
+	t.Parallel()
 	a := newBox(t, "a")
 	b := newBox(t, "b", func(c *Config) { c.Peers = []string{a.addr(), "nonsense", "/ip4/127.0.0.1/tcp/1"} })
 	eventually(t, "both are listed", func() bool { return len(b.mesh.Sightings()) == 2 })

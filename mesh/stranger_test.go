@@ -65,6 +65,7 @@ func askAs(t *testing.T, h host.Host, b *box, proto string, data []byte) []byte 
 }
 
 func TestStrangerGetsNothingButTheRefusal(t *testing.T) {
+	t.Parallel()
 	a, b := newBox(t, "a"), newBox(t, "b")
 	served := make(chan string, 10)
 	for _, proto := range []string{ProtocolInfer, ProtocolRPC, ProtocolAdmin} {
@@ -141,6 +142,7 @@ func meshBytes(b *box) []byte {
 // TestEveryProtocolIsGuarded goes by what the host itself says it speaks: a
 // protocol that comes later is tried as well.
 func TestEveryProtocolIsGuarded(t *testing.T) {
+	t.Parallel()
 	a := newBox(t, "a")
 	h := newStranger(t)
 	connect(t, h, a)
@@ -160,6 +162,7 @@ func TestEveryProtocolIsGuarded(t *testing.T) {
 }
 
 func TestStrangersJoinIsRefusedWithoutTellingTheMesh(t *testing.T) {
+	t.Parallel()
 	a := newBox(t, "a")
 	h := newStranger(t)
 	connect(t, h, a)
@@ -201,6 +204,7 @@ func raw(t *testing.T, v any) []byte {
 }
 
 func TestMalformedJoins(t *testing.T) {
+	t.Parallel()
 	a := newBox(t, "a")
 	h := newStranger(t)
 	connect(t, h, a)
@@ -250,6 +254,7 @@ func mustFrame(t *testing.T, v any) []byte {
 // TestProofOfAnotherIsWorthNothing replays a proof that was made for one issuer by
 // one joiner: it must not hold for another joiner.
 func TestProofOfAnotherIsWorthNothing(t *testing.T) {
+	t.Parallel()
 	a := newBox(t, "a")
 	text := a.token(TokenOptions{})
 	tok, err := token.Parse(text)
@@ -267,6 +272,7 @@ func TestProofOfAnotherIsWorthNothing(t *testing.T) {
 }
 
 func TestGuestIsSentAway(t *testing.T) {
+	t.Parallel()
 	a := newBox(t, "a")
 	a.mesh.guests.stay = 300 * time.Millisecond
 	h := newStranger(t)
@@ -278,6 +284,7 @@ func TestGuestIsSentAway(t *testing.T) {
 }
 
 func TestGuestsAreRateLimited(t *testing.T) {
+	t.Parallel()
 	a := newBox(t, "a")
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {
