@@ -2,12 +2,14 @@ package router
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 )
 
 // leave starts a request whose context ends by the returned function.
@@ -150,6 +152,34 @@ func TestClientThatLeavesWhileItSendsIsForgotten(t *testing.T) {
 	noted := n.metrics.requests.WithLabelValues("chat", "499")
 	eventually(t, "the client's leaving is noted", func() bool { return counted(noted) == 1 })
 	n.checkReleased(t)
+}
+
+// TestClientThatReadsNothingIsGivenUp: it keeps its connection, but an engine
+// must not compute for a reader that has stopped.
+func TestClientThatReadsNothingIsGivenUp(t *testing.T) {
+	bothWays(t, func(t *testing.T, remote bool) {
+		gone := make(chan struct{})
+		entry, _ := pair(t, remote, func(w http.ResponseWriter, r *http.Request) {
+			defer close(gone)
+			_, _ = io.Copy(io.Discard, r.Body)
+			large := "data: \"" + strings.Repeat("x", 8000) + "\"\n\n"
+			for r.Context().Err() == nil {
+				event(w, large)
+			}
+		})
+		entry.cfg.Limits.Write = 50 * time.Millisecond
+		conn, err := net.Dial("tcp", strings.TrimPrefix(entry.url, "http://"))
+		if err != nil {
+			t.Fatalf("dial: %v", err)
+		}
+		defer func() { _ = conn.Close() }()
+		head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer good\r\nContent-Length: %d\r\n\r\n%s", chatPath, len(chatBody), chatBody)
+		if _, err := io.WriteString(conn, head); err != nil {
+			t.Fatalf("send: %v", err)
+		}
+		<-gone
+		entry.checkReleased(t)
+	})
 }
 
 // TestHandlerWorksWithoutDeadlines: a recorder has none to set.

@@ -64,7 +64,7 @@ func view(name string, replicas ...Replica) ModelView {
 // fakeLocal is a node's engines. It counts targets that were not released and
 // fails the test for one that was released twice.
 type fakeLocal struct {
-	t       *testing.T
+	t       testing.TB
 	mu      sync.Mutex
 	targets map[string]relay.Target
 	refuse  error
@@ -189,7 +189,7 @@ type node struct {
 	url      string
 }
 
-func newNode(t *testing.T, change ...func(*Config)) *node {
+func newNode(t testing.TB, change ...func(*Config)) *node {
 	t.Helper()
 	n := &node{
 		catalog: &fakeCatalog{}, registry: prometheus.NewRegistry(),
@@ -197,7 +197,7 @@ func newNode(t *testing.T, change ...func(*Config)) *node {
 		mesh:  &fakeMesh{holders: make(map[string]func(relay.Stream))},
 	}
 	cfg := Config{
-		Catalog: n.catalog, Local: n.local, Mesh: n.mesh, Metrics: n.registry, Node: "box-a", Self: "a",
+		Catalog: n.catalog, Local: n.local, Mesh: n.mesh, Metrics: n.registry, Node: "box-a",
 		Auth: fakeAuth{
 			"good":         {ID: "k1", Scopes: []string{keys.ScopeInfer}},
 			"good-metrics": {ID: "k2", Scopes: []string{keys.ScopeMetrics}},
@@ -220,7 +220,7 @@ func newNode(t *testing.T, change ...func(*Config)) *node {
 
 // checkReleased fails the test unless all that requests took was given back.
 // The holder's side of a relay may end a moment after the client's.
-func (n *node) checkReleased(t *testing.T) {
+func (n *node) checkReleased(t testing.TB) {
 	eventually(t, "targets, load and bodies are released", func() bool {
 		active, _ := n.local.state()
 		n.load.mu.Lock()
@@ -236,7 +236,7 @@ func (n *node) serveLocally(name, engine string) Replica {
 }
 
 // pair is an entry node and a holder of one model, on two nodes or on one.
-func pair(t *testing.T, remote bool, h http.HandlerFunc) (entry, holder *node) {
+func pair(t testing.TB, remote bool, h http.HandlerFunc) (entry, holder *node) {
 	t.Helper()
 	engine := httptest.NewServer(h)
 	t.Cleanup(engine.Close)
@@ -245,7 +245,7 @@ func pair(t *testing.T, remote bool, h http.HandlerFunc) (entry, holder *node) {
 		entry.catalog.set(view("m", entry.serveLocally("m", engine.URL)))
 		return entry, entry
 	}
-	holder = newNode(t, func(c *Config) { c.Node = "box-b"; c.Self = "b" })
+	holder = newNode(t, func(c *Config) { c.Node = "box-b" })
 	replica := holder.serveLocally("m", engine.URL)
 	replica.Peer, replica.Local = "b", false
 	entry.mesh.set("b", holder.ServeInfer)
@@ -349,7 +349,7 @@ func event(w http.ResponseWriter, pieces ...string) {
 func die() { panic(http.ErrAbortHandler) }
 
 // eventually waits for a condition that another goroutine brings about.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(5 * time.Second)
 	tick := time.NewTicker(time.Millisecond)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +105,14 @@ func TestOverARealMesh(t *testing.T) {
 				t.Fatalf("got %q", got)
 			}
 		}
+	})
+	t.Run("a stream leaves nothing behind", func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		for range 100 {
+			text(t, send(t, entry, "POST", chatPath, chatBody))
+			send(t, entry, "POST", chatPath, `{"model":"m"}`).Body.Close()
+		}
+		eventually(t, "the goroutines of 200 relays ended", func() bool { return runtime.NumGoroutine() < before+50 })
 	})
 	t.Run("a long body", func(t *testing.T) {
 		if got := text(t, send(t, entry, "POST", chatPath, long, as("length"))); got != fmt.Sprint(len(long)) {

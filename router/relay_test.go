@@ -205,3 +205,20 @@ func oneStream(client *http.Client, url, want string) error {
 	}
 	return nil
 }
+
+// BenchmarkStream counts a whole stream of 64 events that come at once, with
+// the client and the engine in the same process.
+func BenchmarkStream(b *testing.B) {
+	stream := strings.Repeat("data: {\"choices\":[{\"delta\":{\"content\":\" t\"}}]}\n\n", 64) + done
+	for name, remote := range map[string]bool{"local": false, "remote": true} {
+		b.Run(name, func(b *testing.B) {
+			entry, _ := pair(b, remote, func(w http.ResponseWriter, _ *http.Request) { event(w, stream) })
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := oneStream(http.DefaultClient, entry.url, stream); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -84,7 +84,6 @@ type Config struct {
 	Auth    Auth
 	Metrics Registry
 	Node    string // name shown in errors
-	Self    string // peer ID of this node
 	Log     *slog.Logger
 	Now     func() time.Time
 	Entropy io.Reader
