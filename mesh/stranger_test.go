@@ -121,6 +121,9 @@ func TestStrangerGetsNothingButTheRefusal(t *testing.T) {
 	}
 	a.put("private", "1")
 	eventually(t, "the members have the row", func() bool { return b.get("private") == "1" })
+	if told := topic.ListPeers(); len(told) > 0 {
+		t.Errorf("%v told the stranger what they subscribe to", told)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	for {

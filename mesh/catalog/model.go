@@ -19,6 +19,7 @@ const (
 	cellScale     = "scale"
 	cellPin       = "pin"
 	cellState     = "state"
+	cellLabels    = "labels"
 	aliasPrefix   = "alias/"
 	profilePrefix = "profile/"
 )
@@ -212,7 +213,8 @@ func modelFromRow(key crdt.Key, row crdt.Row) (Model, error) {
 	m := Model{ID: parts[0], Name: parts[0], State: ModelServed, Created: row.Cells[cellSource].At.Time().Unix()}
 	err = errors.Join(
 		decode(row, cellName, &m.Name), decode(row, cellSource, &m.Source), decode(row, cellLimits, &m.Limits),
-		decode(row, cellScale, &m.Scale), decode(row, cellPin, &m.Pin), decode(row, cellState, &m.State))
+		decode(row, cellScale, &m.Scale), decode(row, cellPin, &m.Pin), decode(row, cellState, &m.State),
+		decode(row, cellLabels, &m.Labels))
 	for cell := range row.Cells {
 		switch {
 		case strings.HasPrefix(cell, aliasPrefix):
@@ -250,6 +252,7 @@ func writeModel(tx *store.Tx, have, want Model) error {
 		{cellScale, have.Scale, want.Scale},
 		{cellPin, have.Pin, want.Pin},
 		{cellState, have.State, want.State},
+		{cellLabels, have.Labels, want.Labels},
 	} {
 		if reflect.DeepEqual(c.have, c.want) {
 			continue

@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +30,7 @@ type Model struct {
 	Scale    Scale      `json:"scale"`
 	Pin      string     `json:"pin,omitempty"` // peer ID of the only node that may hold it
 	State    ModelState `json:"state"`
+	Labels   Selector   `json:"labels"`             // which nodes may hold it
 	Profiles []Profile  `json:"profiles,omitempty"` // sorted by ID
 	Created  int64      `json:"created"`            // unix seconds: when its source was written; not a cell of its own
 }
@@ -51,6 +54,27 @@ type Source struct {
 type Limits struct {
 	Context   int `json:"context,omitempty"`    // tokens of one request
 	MaxOutput int `json:"max_output,omitempty"` // tokens of one answer
+}
+
+// Selector says which nodes may hold a model, by their labels.
+type Selector struct {
+	Require map[string]string `json:"require,omitempty"` // each must be there with this value
+	Forbid  map[string]string `json:"forbid,omitempty"`  // none may be there with this value
+}
+
+// Refuses says which label keeps a node from being chosen; empty if none does.
+func (s Selector) Refuses(labels map[string]string) string {
+	for _, key := range slices.Sorted(maps.Keys(s.Require)) {
+		if have, ok := labels[key]; !ok || have != s.Require[key] {
+			return fmt.Sprintf("it lacks the required label %s=%s", key, s.Require[key])
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.Forbid)) {
+		if have, ok := labels[key]; ok && have == s.Forbid[key] {
+			return fmt.Sprintf("it has the forbidden label %s=%s", key, have)
+		}
+	}
+	return ""
 }
 
 // Scale says how many replicas are wanted.

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -71,7 +72,10 @@ func (p *planner) unfit(m catalog.Model, n Node) string {
 	if n.Presence.Stopping {
 		return "is stopping"
 	}
-	if why := lacks(m, n); why != "" {
+	if n.Settings.Cordoned {
+		return "is cordoned"
+	}
+	if why := cmp.Or(m.Labels.Refuses(n.Settings.Labels), lacks(m, n)); why != "" {
 		return why
 	}
 	profile, _, _ := ChooseProfile(m, n.Presence.Engines)

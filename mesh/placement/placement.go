@@ -5,9 +5,12 @@
 // nothing more.
 //
 // Order of choice: the pin, else the owner that has it (sticky: nothing moves
-// while it works), else among the nodes that have the engine, the file and the
-// room the one with the fewest slots, ties by rendezvous hash. What cannot be
-// satisfied is an answer with a reason, not a loop.
+// while it works), else among the nodes that have the labels, the engine, the
+// file and the room the one with the fewest slots, ties by rendezvous hash. What
+// cannot be satisfied is an answer with a reason, not a loop.
+//
+// Labels are a rule, not a wish: an owner that lost them loses the slot though
+// it works. A cordon only keeps new replicas away.
 package placement
 
 import (
@@ -31,6 +34,7 @@ type Node struct {
 	// hold-down. A node that is neither live nor gone keeps what it owns.
 	Gone     bool
 	Presence catalog.Presence // the last one heard
+	Settings catalog.NodeSettings
 }
 
 // Input is everything that a decision depends on.
@@ -167,14 +171,44 @@ func (p *planner) decide(m catalog.Model, slot int) Decision {
 		return p.decidePinned(m, current)
 	}
 	if owner, ok := p.node(current.Owner); ok && !owner.Gone && p.mayStay(m, current, owner) {
-		return p.keep(current, current.Reason)
+		return p.keepLongest(m, current, owner)
 	}
 	return p.place(m, current)
+}
+
+// keepLongest keeps the owner, unless after a partition another node serves the
+// slot too and has served it for longer: that one's cache is the warmer.
+func (p *planner) keepLongest(m catalog.Model, current catalog.Assignment, owner Node) Decision {
+	best, since := owner, servesSince(m, current.Slot, owner)
+	if since == 0 {
+		return p.keep(current, current.Reason)
+	}
+	for _, n := range p.nodes {
+		if other := servesSince(m, current.Slot, n); other != 0 && other < since && m.Labels.Refuses(n.Settings.Labels) == "" {
+			best, since = n, other
+		}
+	}
+	if best.ID == owner.ID {
+		return p.keep(current, current.Reason)
+	}
+	return p.give(m, current, best, p.name(best.ID)+" has served it for longer")
+}
+
+// servesSince is when a live node began to serve a slot, on its own clock; zero
+// if it does not.
+func servesSince(m catalog.Model, slot int, n Node) int64 {
+	if r, ok := n.Presence.Replica(m.ID, slot); ok && n.Live && r.State == catalog.ReplicaReady {
+		return r.Since
+	}
+	return 0
 }
 
 // mayStay: an owner that serves, or still could, keeps its slot. One that is
 // not heard keeps it too until it is gone.
 func (p *planner) mayStay(m catalog.Model, current catalog.Assignment, owner Node) bool {
+	if m.Labels.Refuses(owner.Settings.Labels) != "" {
+		return false
+	}
 	if !owner.Live {
 		return true
 	}
@@ -190,8 +224,8 @@ func (p *planner) decidePinned(m catalog.Model, current catalog.Assignment) Deci
 	case !known || pin.Gone:
 		return p.unsatisfied(current, fmt.Sprintf("pinned to %s, which is away; it loads when that node is back", p.name(m.Pin)))
 	case current.Owner == m.Pin:
-		if pin.Live && !p.mayStay(m, current, pin) {
-			return p.unsatisfied(current, fmt.Sprintf("pinned to %s: %s", p.name(m.Pin), lacks(m, pin)))
+		if !p.mayStay(m, current, pin) {
+			return p.unsatisfied(current, fmt.Sprintf("pinned to %s: %s", p.name(m.Pin), cmp.Or(m.Labels.Refuses(pin.Settings.Labels), lacks(m, pin))))
 		}
 		return p.keep(current, current.Reason)
 	case !pin.Live:

@@ -21,13 +21,13 @@ type Action struct {
 // model never has no replica because two nodes changed their minds.
 func Reconcile(self string, in Input) []Action {
 	p := newPlanner(in)
+	me, _ := p.node(self)
 	var actions []Action
 	for _, a := range in.Assignments {
 		if a.Owner == self {
-			actions = append(actions, Action{Model: a.Model, Slot: a.Slot, Epoch: a.Epoch, Run: true})
+			actions = append(actions, p.own(me, a))
 		}
 	}
-	me, _ := p.node(self)
 	for _, r := range me.Presence.Replicas {
 		a := p.owned[catalog.AssignmentID{Model: r.Model, Slot: r.Slot}]
 		if a.Owner == self {
@@ -43,6 +43,21 @@ func Reconcile(self string, in Input) []Action {
 		}
 	}
 	return actions
+}
+
+// own checks the labels once more where the replica would run: what another
+// node decided from old settings is not carried out.
+func (p *planner) own(me Node, a catalog.Assignment) Action {
+	action := Action{Model: a.Model, Slot: a.Slot, Epoch: a.Epoch, Run: true}
+	for _, m := range p.models {
+		if m.ID != a.Model {
+			continue
+		}
+		if why := m.Labels.Refuses(me.Settings.Labels); why != "" {
+			action.Run, action.Reason = false, why
+		}
+	}
+	return action
 }
 
 func serves(n Node, a catalog.Assignment) bool {

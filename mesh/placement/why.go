@@ -1,0 +1,170 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"llmgw/mesh/catalog"
+)
+
+// Candidate is one node in the eyes of a decision.
+type Candidate struct {
+	Node string
+	// Why not; empty: it could be given the model.
+	Why string
+	// Owns and Serves tell of the slot that the decision is about.
+	Owns, Serves bool
+	Slots        int // slots that it owns of all models
+}
+
+// Explanation is a decision with all that it was chosen from.
+type Explanation struct {
+	Decision
+	Epoch      uint64
+	Steward    string // who writes it
+	Candidates []Candidate
+}
+
+// Why explains each slot of a model, as Plan decides it.
+func Why(in Input, model string) []Explanation {
+	var out []Explanation
+	for _, d := range Plan(in) {
+		if d.Model != model {
+			continue
+		}
+		out = append(out, explain(in, d))
+	}
+	return out
+}
+
+func explain(in Input, d Decision) Explanation {
+	p := newPlanner(in)
+	e := Explanation{Decision: d, Steward: Steward(d.Model, in.Nodes)}
+	current := p.owned[catalog.AssignmentID{Model: d.Model, Slot: d.Slot}]
+	e.Epoch = current.Epoch
+	i := slices.IndexFunc(p.models, func(m catalog.Model) bool { return m.ID == d.Model })
+	if i < 0 {
+		return e
+	}
+	for _, n := range p.nodes {
+		c := Candidate{Node: n.ID, Owns: n.ID == current.Owner && current.Owner != "", Slots: p.slots[n.ID]}
+		c.Serves = servesSince(p.models[i], d.Slot, n) != 0
+		if !c.Serves {
+			c.Why = p.unfit(p.models[i], n)
+		}
+		if n.Gone {
+			c.Why = "left, or has not answered for long"
+		}
+		e.Candidates = append(e.Candidates, c)
+	}
+	return e
+}
+
+// Change is what a person thinks of doing.
+type Change struct {
+	Without []string       // peer IDs of nodes that would be gone
+	Add     *Node          // a node that would be there
+	Model   *catalog.Model // a model that would be wanted, new or as it would be
+}
+
+// Effect says what a change does to one slot.
+type Effect string
+
+// Effects of a change.
+const (
+	Kept    Effect = "kept"    // the same owner before and after
+	Moved   Effect = "moved"   // another owner, after a load there
+	Lost    Effect = "lost"    // had an owner, will have none
+	Gained  Effect = "gained"  // had none, will have one
+	Missing Effect = "missing" // has none, will have none
+)
+
+// Outcome is the fate of one wanted slot under a change.
+type Outcome struct {
+	Model         string
+	Slot          int
+	Before, After string // peer IDs; empty: nobody
+	Effect        Effect
+	Reason        string
+}
+
+// WhatIf runs Plan on the inventory as it is and as it would be, and compares.
+func WhatIf(in Input, change Change) []Outcome {
+	before := owners(settle(in))
+	changed := settle(change.apply(in))
+	after := owners(changed)
+	reasons := map[catalog.AssignmentID]string{}
+	wanted := map[catalog.AssignmentID]bool{}
+	for _, d := range Plan(changed) {
+		id := catalog.AssignmentID{Model: d.Model, Slot: d.Slot}
+		reasons[id] = d.Reason
+		wanted[id] = d.Owner != "" || d.Unsatisfied
+	}
+	var out []Outcome
+	for id, ok := range wanted {
+		if ok {
+			out = append(out, Outcome{
+				Model: id.Model, Slot: id.Slot, Before: before[id], After: after[id],
+				Effect: effect(before[id], after[id]), Reason: reasons[id],
+			})
+		}
+	}
+	slices.SortFunc(out, func(a, b Outcome) int {
+		return cmp.Or(strings.Compare(a.Model, b.Model), cmp.Compare(a.Slot, b.Slot))
+	})
+	return out
+}
+
+func effect(before, after string) Effect {
+	switch {
+	case before == after && before != "":
+		return Kept
+	case before != "" && after != "":
+		return Moved
+	case before != "":
+		return Lost
+	case after != "":
+		return Gained
+	}
+	return Missing
+}
+
+func (c Change) apply(in Input) Input {
+	out := Input{Models: slices.Clone(in.Models), Nodes: slices.Clone(in.Nodes), Assignments: in.Assignments}
+	for i := range out.Nodes {
+		if slices.Contains(c.Without, out.Nodes[i].ID) {
+			out.Nodes[i].Live, out.Nodes[i].Gone = false, true
+		}
+	}
+	if c.Add != nil {
+		out.Nodes = append(out.Nodes, *c.Add)
+	}
+	if c.Model != nil {
+		out.Models = slices.DeleteFunc(out.Models, func(m catalog.Model) bool { return m.ID == c.Model.ID })
+		out.Models = append(out.Models, *c.Model)
+	}
+	return out
+}
+
+// settle carries a plan out on paper.
+func settle(in Input) Input {
+	for _, d := range Plan(in) {
+		if d.Write == nil {
+			continue
+		}
+		in.Assignments = slices.DeleteFunc(slices.Clone(in.Assignments), func(a catalog.Assignment) bool {
+			return a.Model == d.Model && a.Slot == d.Slot
+		})
+		in.Assignments = append(in.Assignments, *d.Write)
+	}
+	return in
+}
+
+func owners(in Input) map[catalog.AssignmentID]string {
+	out := make(map[catalog.AssignmentID]string, len(in.Assignments))
+	for _, a := range in.Assignments {
+		out[catalog.AssignmentID{Model: a.Model, Slot: a.Slot}] = a.Owner
+	}
+	return out
+}

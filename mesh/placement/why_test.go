@@ -1,0 +1,177 @@
+package placement
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"llmgw/mesh/catalog"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func settings(n Node, s catalog.NodeSettings) Node { n.Settings = s; return n }
+
+func labelled(m catalog.Model, s catalog.Selector) catalog.Model { m.Labels = s; return m }
+
+func since(n Node, model string, at int64) Node {
+	n = ready(n, model)
+	n.Presence.Replicas[len(n.Presence.Replicas)-1].Since = at
+	return n
+}
+
+func TestLabelsAndCordon(t *testing.T) {
+	eu := catalog.NodeSettings{Labels: map[string]string{"zone": "eu"}}
+	inEU := catalog.Selector{Require: map[string]string{"zone": "eu"}}
+	notEU := catalog.Selector{Forbid: map[string]string{"zone": "eu"}}
+	owned := []catalog.Assignment{{Model: "m", Owner: "a", Epoch: 3, Reason: "before"}}
+	for _, tc := range []struct {
+		name   string
+		model  catalog.Model
+		nodes  []Node
+		given  []catalog.Assignment
+		owner  string
+		reason string
+	}{
+		{"a required label chooses", labelled(model("m", 1), inEU), []Node{able("a", 9<<30), settings(able("b", 9<<30), eu)}, nil, "b", ""},
+		{"a required label that nobody has", labelled(model("m", 1), inEU), []Node{able("a", 9<<30)}, nil, "", "lacks the required label zone=eu"},
+		{"a forbidden label refuses", labelled(model("m", 1), notEU), []Node{settings(able("a", 9<<30), eu)}, nil, "", "has the forbidden label zone=eu"},
+		{"an owner that lost its label loses the slot though it serves", labelled(model("m", 1), inEU), []Node{since(able("a", 9<<30), "m", 5), settings(able("b", 9<<30), eu)}, owned, "b", ""},
+		{"a cordoned node gets nothing", model("m", 1), []Node{settings(able("a", 9<<30), catalog.NodeSettings{Cordoned: true})}, nil, "", "is cordoned"},
+		{"a cordoned node keeps what it has", model("m", 1), []Node{settings(able("a", 9<<30), catalog.NodeSettings{Cordoned: true}), able("b", 9<<30)}, owned, "a", "before"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := Plan(Input{Models: []catalog.Model{tc.model}, Nodes: tc.nodes, Assignments: tc.given})[0]
+			if d.Owner != tc.owner || !strings.Contains(d.Reason, tc.reason) {
+				t.Errorf("got owner %q because %q", d.Owner, d.Reason)
+			}
+		})
+	}
+}
+
+func TestHolderChecksLabelsItself(t *testing.T) {
+	in := Input{
+		Models:      []catalog.Model{labelled(model("m", 1), catalog.Selector{Forbid: map[string]string{"zone": "eu"}})},
+		Nodes:       []Node{settings(able("a", 0), catalog.NodeSettings{Labels: map[string]string{"zone": "eu"}})},
+		Assignments: []catalog.Assignment{{Model: "m", Owner: "a", Epoch: 2}},
+	}
+	got := Reconcile("a", in)
+	if len(got) != 1 || got[0].Run || !strings.Contains(got[0].Reason, "zone=eu") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestOfTwoThatServeTheLongerStays(t *testing.T) {
+	owned := []catalog.Assignment{{Model: "m", Owner: "a", Epoch: 3}}
+	in := Input{Models: []catalog.Model{model("m", 1)}, Nodes: []Node{since(able("a", 0), "m", 20), since(able("b", 0), "m", 10)}, Assignments: owned}
+	d := Plan(in)[0]
+	if d.Owner != "b" || d.Write == nil || d.Write.Epoch != 4 {
+		t.Errorf("got %+v", d)
+	}
+	in = settle(in)
+	if again := Plan(in)[0]; again.Write != nil {
+		t.Errorf("it flaps: %+v", again)
+	}
+	pinned := model("m", 1)
+	pinned.Pin = "a"
+	in = Input{Models: []catalog.Model{pinned}, Nodes: in.Nodes, Assignments: owned}
+	if d := Plan(in)[0]; d.Owner != "a" || d.Write != nil {
+		t.Errorf("a pinned owner lost to one that serves longer: %+v", d)
+	}
+}
+
+func TestWhyNamesEveryNode(t *testing.T) {
+	in := Input{Models: []catalog.Model{model("m", 1)}, Nodes: []Node{
+		since(able("a", 0), "m", 5), able("b", 1), with(able("c", 9<<30), func(n *Node) { n.Presence.Engines = nil }),
+		with(able("d", 9<<30), func(n *Node) { n.Live = false }), able("e", 9<<30),
+	}, Assignments: []catalog.Assignment{{Model: "m", Owner: "a", Epoch: 3, Reason: "first"}}}
+	got := Why(in, "m")
+	if len(got) != 1 || got[0].Owner != "a" || got[0].Epoch != 3 || got[0].Reason != "first" || got[0].Steward == "" {
+		t.Fatalf("got %+v", got)
+	}
+	whys := map[string]string{}
+	for _, c := range got[0].Candidates {
+		whys[c.Node] = c.Why
+	}
+	for node, part := range map[string]string{"a": "", "b": "needs", "c": "engine llamacpp is not installed", "d": "does not answer", "e": ""} {
+		if why, ok := whys[node]; !ok || !strings.Contains(why, part) || (part == "") != (why == "") {
+			t.Errorf("%s: %q, want %q in it", node, why, part)
+		}
+	}
+	if Why(in, "nothing") != nil {
+		t.Error("a model that is not there was explained")
+	}
+}
+
+func TestWhatIf(t *testing.T) {
+	twice := func() Input {
+		return Input{Models: []catalog.Model{model("m", 1), model("n", 1)}, Nodes: []Node{since(able("a", 9<<30), "m", 1), since(able("b", 9<<30), "n", 1)},
+			Assignments: []catalog.Assignment{{Model: "m", Owner: "a", Epoch: 1}, {Model: "n", Owner: "b", Epoch: 1}}}
+	}
+	alone := twice()
+	alone.Nodes[1].Presence.Weights = nil
+	big := model("big", 1)
+	big.Source.SizeBytes = 20 << 30
+	added := able("new", 24<<30)
+	for _, tc := range []struct {
+		name   string
+		in     Input
+		change Change
+		want   map[string]Effect
+	}{
+		{"nothing changes", twice(), Change{}, map[string]Effect{"m": Kept, "n": Kept}},
+		{"without a node its models move", twice(), Change{Without: []string{"a"}}, map[string]Effect{"m": Moved, "n": Kept}},
+		{"without the only holder of a file it is lost", alone, Change{Without: []string{"a"}}, map[string]Effect{"m": Lost, "n": Kept}},
+		{"a model that fits nowhere is missing", twice(), Change{Model: &big}, map[string]Effect{"m": Kept, "n": Kept, "big": Missing}},
+		{"a bigger box makes it fit", twice(), Change{Model: &big, Add: &added}, map[string]Effect{"m": Kept, "n": Kept, "big": Gained}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			before := slices.Clone(tc.in.Nodes)
+			got := map[string]Effect{}
+			for _, o := range WhatIf(tc.in, tc.change) {
+				got[o.Model] = o.Effect
+				if o.Reason == "" && o.Effect != Kept {
+					t.Errorf("%s has no reason", o.Model)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(before, tc.in.Nodes); diff != "" {
+				t.Errorf("the question changed the inventory: %s", diff)
+			}
+		})
+	}
+}
+
+// What a change is said to do is what Plan does once it has happened.
+func TestWhatIfIsWhatHappens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := settle(genInput(t))
+		if len(in.Nodes) == 0 {
+			return
+		}
+		gone := in.Nodes[rapid.IntRange(0, len(in.Nodes)-1).Draw(t, "gone")].ID
+		said := WhatIf(in, Change{Without: []string{gone}})
+		happened := owners(settle(Change{Without: []string{gone}}.apply(in)))
+		for _, o := range said {
+			if after := happened[catalog.AssignmentID{Model: o.Model, Slot: o.Slot}]; after != o.After {
+				t.Fatalf("%s was said to be on %q and is on %q", o.Model, o.After, after)
+			}
+		}
+	})
+}
+
+func TestHundredRoundsWithoutNewsDoNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := settle(settle(genInput(t)))
+		for range 100 {
+			for _, d := range Plan(in) {
+				if d.Write != nil {
+					t.Fatalf("wrote %+v because %q", *d.Write, d.Reason)
+				}
+			}
+		}
+	})
+}
