@@ -49,6 +49,8 @@ type Options struct {
 	Now     func() time.Time
 	Entropy io.Reader
 	Log     *slog.Logger
+	// Disk, when set, keeps the store in memory instead of in a directory.
+	Disk *Disk
 }
 
 func (o Options) withDefaults() Options {
@@ -67,6 +69,7 @@ func (o Options) withDefaults() Options {
 // Store is an open database.
 type Store struct {
 	db      *badger.DB
+	disk    *Disk // nil: a directory
 	log     *slog.Logger
 	entropy io.Reader
 	clock   *crdt.Clock
@@ -95,6 +98,21 @@ type Store struct {
 // open, *NewerSchemaError when a newer llmgw wrote it; neither changes what is stored in dir.
 func Open(dir string, o Options) (*Store, error) {
 	o = o.withDefaults()
+	db, err := openBadger(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{db: db, disk: o.Disk, log: o.Log, entropy: o.Entropy, flush: db.Sync}
+	if err := s.load(dir, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+func openBadger(dir string, o Options) (*badger.DB, error) {
+	if o.Disk != nil {
+		return o.Disk.open(badgerOptions("", o.Log))
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -102,11 +120,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, openError(dir, err)
 	}
-	s := &Store{db: db, log: o.Log, entropy: o.Entropy, flush: db.Sync}
-	if err := s.load(dir, o); err != nil {
-		return nil, errors.Join(fmt.Errorf("open store: %w", err), db.Close())
-	}
-	return s, nil
+	return db, nil
 }
 
 // badgerOptions sizes badger for thousands of small rows on a box whose memory belongs to engines.
@@ -150,7 +164,11 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	if err := s.db.Close(); err != nil {
+	var kept error
+	if s.disk != nil {
+		kept = s.disk.release()
+	}
+	if err := errors.Join(kept, s.db.Close()); err != nil {
 		return fmt.Errorf("close store: %w", err)
 	}
 	return nil
