@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 		case engines.SimVerb:
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 			defer stop()
-			os.Exit(sim.Main(ctx, os.Args[2:], os.Environ(), os.Stdout, os.Stderr))
+			// Not os.Exit: under the race detector it sleeps for a second.
+			syscall.Exit(sim.Main(ctx, os.Args[2:], os.Environ(), os.Stdout, os.Stderr))
 		case "test-daemon":
 			os.Exit(testDaemon(os.Args[2], os.Args[3]))
 		}
@@ -52,7 +53,10 @@ func testConfig(dir string) Config {
 	first := 21000 + int(portsUsed.Add(20))
 	return Config{
 		Dir: dir, Ports: [2]int{first, first + 19}, Adapters: engines.Adapters(),
-		Binary: func(string, string) (string, bool) { return os.Args[0], true },
+		Binary: func(string, string) (string, bool) {
+			self, err := os.Executable()
+			return self, err == nil
+		},
 		Timing: Timing{
 			Poll: 5 * time.Millisecond, Health: 20 * time.Millisecond, Probe: time.Second, Stall: 2 * time.Second,
 			Hung: 150 * time.Millisecond, Drain: 10 * time.Second, Grace: 2 * time.Second, Kill: 5 * time.Second,
