@@ -1,0 +1,166 @@
+// Package crdtsim owns the simulator of llmgw's shared state: several boxes with real stores on disks in memory, joined by
+// a network that loses, doubles, reorders and cuts, and hit by what happens to boxes: crashes, wiped disks, old backups,
+// clones, clocks that step.
+//
+// [Run] is deterministic: the same [Config] gives the same run. Every random choice comes from the seed, nothing runs
+// in parallel, and time is a number. After each step the invariants are checked on what the step touched; in the end
+// the network is left quiet, everybody pulls from everybody, and all must hold the same bytes.
+//
+// Invariants:
+//
+//	grows       a row on a store only ever moves up in the order of the merge, so that no tombstone is undone
+//	no loss     what a surviving store held is held by everybody in the end
+//	no ghosts   nobody holds anything that no store acknowledged
+//	equal       after quiet all stores hold the same bytes
+package crdtsim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"llmgw/crdt"
+	"llmgw/crdt/store"
+)
+
+// Config says what is simulated. The zero values stand for 4 boxes and 150 steps.
+type Config struct {
+	Seed  uint64
+	Boxes int
+	Steps int
+}
+
+// Report says what happened in a run.
+type Report struct {
+	Seed       uint64
+	Steps      int
+	Writes     int
+	Faults     map[string]int
+	Violations []string
+}
+
+// sim is one run.
+type sim struct {
+	cfg    Config
+	rand   *rand.Rand
+	wall   time.Time
+	boxes  []*box
+	report Report
+
+	// written is the join of all that any store acknowledged; owed is the part of it that a store still held
+	// after the last disk was lost.
+	written, owed map[crdt.Key]crdt.Row
+	// dead is the highest tombstone that was ever acknowledged for a key.
+	dead map[crdt.Key]uint64
+}
+
+// Run makes one run. An error means that the simulation could not go on; broken invariants are in the report.
+func Run(cfg Config) (Report, error) {
+	if cfg.Boxes == 0 {
+		cfg.Boxes = 4
+	}
+	if cfg.Steps == 0 {
+		cfg.Steps = 150
+	}
+	s := &sim{
+		cfg: cfg, rand: rand.New(rand.NewPCG(cfg.Seed, 0x6c6c6d6777)),
+		wall:    time.UnixMilli(1_800_000_000_000),
+		report:  Report{Seed: cfg.Seed, Faults: map[string]int{}},
+		written: map[crdt.Key]crdt.Row{}, owed: map[crdt.Key]crdt.Row{}, dead: map[crdt.Key]uint64{},
+	}
+	err := s.run()
+	for _, b := range s.boxes {
+		err = errors.Join(err, b.store.Close())
+	}
+	if err != nil {
+		err = fmt.Errorf("simulate seed %d: %w", cfg.Seed, err)
+	}
+	return s.report, err
+}
+
+func (s *sim) run() error {
+	for range s.cfg.Boxes {
+		if err := s.add(store.NewDisk()); err != nil {
+			return err
+		}
+	}
+	for range s.cfg.Steps {
+		s.report.Steps++
+		if err := s.step(); err != nil {
+			return fmt.Errorf("step %d: %w", s.report.Steps, err)
+		}
+	}
+	if err := s.quiet(); err != nil {
+		return fmt.Errorf("quiet: %w", err)
+	}
+	return s.checkEnd()
+}
+
+// action is something that may happen in a step, with its share of all steps.
+type action struct {
+	weight int
+	do     func(*box) error
+}
+
+func (s *sim) actions() []action {
+	return []action{
+		{40, s.write},
+		{25, s.deliver},
+		{20, s.pullSome},
+		{3, s.crash},
+		{3, s.stepClock},
+		{3, s.cut},
+		{3, s.heal},
+		{1, s.wipe},
+		{1, s.rollBack},
+		{1, s.clone},
+	}
+}
+
+func (s *sim) step() error {
+	s.wall = s.wall.Add(time.Duration(s.rand.IntN(2000)) * time.Millisecond)
+	actions := s.actions()
+	total := 0
+	for _, a := range actions {
+		total += a.weight
+	}
+	n := s.rand.IntN(total)
+	for _, a := range actions {
+		if n -= a.weight; n < 0 {
+			return a.do(s.box())
+		}
+	}
+	return nil
+}
+
+func (s *sim) box() *box { return s.boxes[s.rand.IntN(len(s.boxes))] }
+
+func (s *sim) violate(format string, args ...any) {
+	s.report.Violations = append(s.report.Violations, fmt.Sprintf("step %d: ", s.report.Steps)+fmt.Sprintf(format, args...))
+}
+
+func (s *sim) count(fault string) { s.report.Faults[fault]++ }
+
+// quiet ends all trouble and lets everybody pull from everybody until nobody can learn anything more. What is still
+// in the network is dropped: gossip is only a hint.
+func (s *sim) quiet() error {
+	for _, b := range s.boxes {
+		b.side, b.offset, b.inbox = 0, 0, nil
+	}
+	for range 2 {
+		for _, b := range s.boxes {
+			for _, from := range s.boxes {
+				if err := s.pullAll(b, from); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (s *sim) others(b *box) []*box {
+	return slices.DeleteFunc(slices.Clone(s.boxes), func(o *box) bool { return o == b })
+}
