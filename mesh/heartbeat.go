@@ -163,6 +163,10 @@ func (l *link) write(ctx context.Context, s *stream) error {
 			return ctx.Err()
 		case <-pulse.C:
 			sequence++
+			// A notice may have gone to a stream that this one replaced.
+			if _, now := l.m.presence.current(); now != version {
+				wake(l.news)
+			}
 		case <-l.news:
 			_, now := l.m.presence.current()
 			presence.Reset(due(sent, version, now).Sub(l.m.now()))

@@ -158,8 +158,8 @@ func (s *stream) sendHello() error {
 // greet waits for the peer's hello and checks it.
 func (s *stream) greet() (hello, error) {
 	h, err := s.greeter.greet(s.Stream)
-	if err == nil {
-		s.m.authors.learn(s.Conn().RemotePeer(), crdt.ReplicaID(h.Store))
+	if err == nil && s.m.view.Load().roster.active(s.peer()) {
+		s.m.authors.learn(s.peer(), crdt.ReplicaID(h.Store))
 	}
 	return h, err
 }

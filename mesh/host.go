@@ -38,7 +38,7 @@ func (m *Mesh) openHost() error {
 	if err != nil {
 		return fmt.Errorf("read identity key: %w", err)
 	}
-	limits, err := newResourceManager()
+	limits, err := newResourceManager(m.cfg.Metrics)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,8 @@ func (m *Mesh) openHost() error {
 		return fmt.Errorf("listen on mesh port %s: %w", m.cfg.Listen, err)
 	}
 	m.host.Network().Notify(m.guests.notifiee())
-	m.enforce(m.view.Load())
+	v := m.view.Load()
+	m.enforce(v.roster, v)
 	return nil
 }
 

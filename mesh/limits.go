@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
 	"github.com/libp2p/go-libp2p/x/rate"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // serviceRelay accounts the streams that carry requests.
@@ -33,7 +34,10 @@ const (
 
 // newResourceManager takes libp2p's limits scaled to this box and raises those
 // that a small private mesh of busy boxes runs into.
-func newResourceManager() (network.ResourceManager, error) {
+func newResourceManager(metrics prometheus.Registerer) (network.ResourceManager, error) {
+	if metrics != nil {
+		rcmgr.MustRegisterWith(metrics)
+	}
 	defaults := rcmgr.DefaultLimits
 	libp2p.SetDefaultServiceLimits(&defaults)
 	busy := rcmgr.ResourceLimits{

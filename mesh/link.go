@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -329,10 +330,14 @@ func (l *link) hangUp() {
 
 // keepAddresses makes the peerstore remember members for good; libp2p would
 // forget them 15 minutes after they went away.
-func (m *Mesh) keepAddresses(r *roster) {
+func (m *Mesh) keepAddresses(old, r *roster) {
 	for id, member := range r.members {
 		if id == m.self || !r.active(id) || len(member.addrs) == 0 {
 			continue
+		}
+		if before, ok := old.members[id]; ok {
+			gone := slices.DeleteFunc(slices.Clone(before.addrs), func(a string) bool { return slices.Contains(member.addrs, a) })
+			m.host.Peerstore().SetAddrs(id, multiaddrs(gone), 0)
 		}
 		m.host.Peerstore().AddAddrs(id, multiaddrs(member.addrs), peerstore.PermanentAddrTTL)
 	}

@@ -22,14 +22,14 @@ func (m *Mesh) reload() (*view, error) {
 	v := &view{generation: old.generation, mesh: old.mesh, roster: evaluate(old.mesh, rows)}
 	m.view.Store(v)
 	if m.host != nil {
-		m.enforce(v)
+		m.enforce(old.roster, v)
 	}
 	m.changes.notify()
 	return v, nil
 }
 
 // enforce brings connections, addresses and links in line with the roster.
-func (m *Mesh) enforce(v *view) {
+func (m *Mesh) enforce(old *roster, v *view) {
 	for _, p := range m.host.Network().Peers() {
 		switch {
 		case v.roster.active(p):
@@ -39,7 +39,7 @@ func (m *Mesh) enforce(v *view) {
 		}
 	}
 	m.guests.promote(v.roster)
-	m.keepAddresses(v.roster)
+	m.keepAddresses(old, v.roster)
 	m.links.reconcile(v.roster)
 	if m.gossip != nil {
 		m.gossip.follow(v)

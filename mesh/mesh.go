@@ -226,7 +226,9 @@ func (m *Mesh) Close() error {
 		if m.host != nil {
 			err = m.host.Close()
 		}
-		m.handlers.close()
+		if !m.handlers.close() {
+			m.log.Warn("a stream handler did not end with its stream")
+		}
 	})
 	return err
 }

@@ -43,8 +43,8 @@ func (b *presenceBoard) set(p catalog.Presence) {
 	p.Name, p.Version = cleanName(b.m.cfg.Name), b.m.cfg.Version
 	p.Addresses = b.m.addresses()
 	coarse, err := marshal(coarsePresence(p))
-	if err != nil {
-		b.m.log.Error("presence not encoded", "err", err)
+	if err != nil || len(coarse) > maxPresence/2 {
+		b.m.log.Error("presence not announced", "bytes", len(coarse), "err", err)
 		return
 	}
 	b.mu.Lock()

@@ -27,6 +27,8 @@ const (
 	askEach = 5 * time.Second
 	// askedFor is how long the answer is believed: an address may get another box.
 	askedFor = time.Minute
+	// maxReasons bounds what is remembered of boxes that are no members.
+	maxReasons = 1024
 	// joinRetry spaces attempts to be admitted by secret at one box.
 	joinRetry = 5 * time.Second
 	// secondMover lets the box with the lower peer ID make the first move, so that
@@ -115,6 +117,9 @@ func firstOf(addrs []string) string {
 func (s *sightings) because(key, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.reasons) > maxReasons {
+		clear(s.reasons) // a noisy link must not fill memory
+	}
 	s.reasons[key] = reason
 }
 

@@ -137,6 +137,34 @@ func TestStrangerGetsNothingButTheRefusal(t *testing.T) {
 	}
 }
 
+// TestStrangerIsNotSpokenTo: pubsub opens streams of its own accord to whoever
+// speaks its protocols, and would begin with the topics of the mesh.
+func TestStrangerIsNotSpokenTo(t *testing.T) {
+	t.Parallel()
+	a, b := newBox(t, "a"), newBox(t, "b")
+	b.join(a)
+	allLive(t, a, b)
+	h := newStranger(t)
+	spoken := make(chan string, 10)
+	for _, proto := range []protocol.ID{"/meshsub/1.0.0", "/meshsub/1.1.0", "/meshsub/1.2.0", "/meshsub/1.3.0", "/floodsub/1.0.0"} {
+		h.SetStreamHandler(proto, func(s network.Stream) {
+			said := make([]byte, 1)
+			if _, err := io.ReadFull(s, said); err == nil {
+				spoken <- string(proto)
+			}
+			s.Reset()
+		})
+	}
+	connect(t, h, a)
+	a.put("private", "1")
+	eventually(t, "the members have the row", func() bool { return b.get("private") == "1" })
+	select {
+	case proto := <-spoken:
+		t.Errorf("spoke to a stranger on %s", proto)
+	case <-time.After(300 * time.Millisecond):
+	}
+}
+
 func meshBytes(b *box) []byte {
 	id := b.mesh.view.Load().mesh
 	return id[:]

@@ -1,6 +1,9 @@
 package mesh
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Watch tells that something changed. C holds at most one notice, however often
 // that happened since it was last taken. It is never closed.
@@ -72,10 +75,25 @@ func (t *tracker) enter() bool {
 
 func (t *tracker) leave() { t.wg.Done() }
 
-// close lets nobody in any more and waits for those inside.
-func (t *tracker) close() {
+// closeWait bounds the wait for handlers whose streams were just reset: one that
+// hangs in something else must not hold up the end of the daemon.
+const closeWait = 5 * time.Second
+
+// close lets nobody in any more and waits for those inside; it tells whether all
+// of them left in time.
+func (t *tracker) close() bool {
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
-	t.wg.Wait()
+	left := make(chan struct{})
+	go func() {
+		t.wg.Wait()
+		close(left)
+	}()
+	select {
+	case <-left:
+		return true
+	case <-time.After(closeWait):
+		return false
+	}
 }

@@ -66,6 +66,8 @@ type Change struct {
 	Without []string       // peer IDs of nodes that would be gone
 	Add     *Node          // a node that would be there
 	Model   *catalog.Model // a model that would be wanted, new or as it would be
+	// Everywhere: the model's file would be on every disk, since nobody has it yet.
+	Everywhere bool
 }
 
 // Effect says what a change does to one slot.
@@ -143,6 +145,12 @@ func (c Change) apply(in Input) Input {
 	if c.Model != nil {
 		out.Models = slices.DeleteFunc(out.Models, func(m catalog.Model) bool { return m.ID == c.Model.ID })
 		out.Models = append(out.Models, *c.Model)
+	}
+	for i := range out.Nodes {
+		if c.Everywhere {
+			p := &out.Nodes[i].Presence
+			p.Weights = append(slices.Clone(p.Weights), c.Model.Source.Digest)
+		}
 	}
 	return out
 }

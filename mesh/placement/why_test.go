@@ -114,6 +114,8 @@ func TestWhatIf(t *testing.T) {
 	big := model("big", 1)
 	big.Source.SizeBytes = 20 << 30
 	added := able("new", 24<<30)
+	unheard := model("unheard", 1)
+	unheard.Source.Digest = "sha256:ff"
 	for _, tc := range []struct {
 		name   string
 		in     Input
@@ -124,6 +126,7 @@ func TestWhatIf(t *testing.T) {
 		{"without a node its models move", twice(), Change{Without: []string{"a"}}, map[string]Effect{"m": Moved, "n": Kept}},
 		{"without the only holder of a file it is lost", alone, Change{Without: []string{"a"}}, map[string]Effect{"m": Lost, "n": Kept}},
 		{"a model that fits nowhere is missing", twice(), Change{Model: &big}, map[string]Effect{"m": Kept, "n": Kept, "big": Missing}},
+		{"a file that nobody has could be pulled", alone, Change{Model: &unheard, Everywhere: true}, map[string]Effect{"m": Kept, "n": Kept, "unheard": Gained}},
 		{"a bigger box makes it fit", twice(), Change{Model: &big, Add: &added}, map[string]Effect{"m": Kept, "n": Kept, "big": Gained}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
