@@ -30,7 +30,14 @@ func StampOf(t time.Time) HLC {
 // Time returns the wall-clock part of the stamp.
 func (h HLC) Time() time.Time { return time.UnixMilli(int64(h >> counterBits)) }
 
-func (h HLC) add(d time.Duration) HLC { return h + HLC(d.Milliseconds())<<counterBits }
+// Add returns the stamp a duration of 0 or more later, the last stamp of all when that is beyond the range.
+func (h HLC) Add(d time.Duration) HLC {
+	sum := h + HLC(d.Milliseconds())<<counterBits
+	if sum < h {
+		return math.MaxUint64
+	}
+	return sum
+}
 
 // Clock issues stamps that never repeat and never go back, across restarts too, whatever the wall clock does.
 //
@@ -57,7 +64,7 @@ func (c *Clock) Now() (HLC, error) {
 	defer c.mu.Unlock()
 	stamp := max(StampOf(c.now()), c.last+1)
 	if stamp > c.ceiling {
-		ceiling := stamp.add(ceilingStep)
+		ceiling := stamp.Add(ceilingStep)
 		if err := c.save(ceiling); err != nil {
 			return 0, fmt.Errorf("save clock ceiling: %w", err)
 		}
@@ -85,9 +92,20 @@ func (c *Clock) After(existing HLC) (HLC, error) {
 func (c *Clock) Observe(remote HLC) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if remote > StampOf(c.now()).add(followLimit) {
+	if remote > StampOf(c.now()).Add(followLimit) {
 		return false
 	}
 	c.last = max(c.last, remote)
 	return true
 }
+
+// Reference is the time as far as this node can tell: the wall clock, corrected by how much it is known to be behind, or
+// the highest stamp that was issued or followed, whichever is later.
+func (c *Clock) Reference(behind time.Duration) HLC {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(StampOf(c.now().Add(behind)), c.last)
+}
+
+// Lead is how far a stamp lies ahead of the wall clock; negative when it lies behind.
+func (c *Clock) Lead(stamp HLC) time.Duration { return stamp.Time().Sub(c.now()) }

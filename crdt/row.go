@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -40,6 +41,9 @@ func (r Row) Equal(o Row) bool {
 		return a.Compare(b) == 0
 	})
 }
+
+// Names returns the names of the cells in order.
+func (r Row) Names() []string { return slices.Sorted(maps.Keys(r.Cells)) }
 
 // Compare orders the candidates for one cell by (At, By, bytes of Value).
 func (c Cell) Compare(o Cell) int {

@@ -20,10 +20,10 @@ func (s *sim) crash(b *box) error {
 	return s.boot(b)
 }
 
-// stepClock sets the wall clock of the box up to 20 hours off, either way.
+// stepClock sets the wall clock of the box up to 40 hours off, either way: enough for its stamps to wait aside elsewhere.
 func (s *sim) stepClock(b *box) error {
 	s.count("clock step")
-	b.offset = time.Duration(s.rand.IntN(40*3600)-20*3600) * time.Second
+	b.offset = time.Duration(s.rand.IntN(80*3600)-40*3600) * time.Second
 	return nil
 }
 

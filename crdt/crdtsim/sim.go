@@ -149,6 +149,8 @@ func (s *sim) quiet() error {
 	for _, b := range s.boxes {
 		b.side, b.offset, b.inbox = 0, 0, nil
 	}
+	// Nothing waits aside any more: the clocks are right, and all stamps have come to lie in the past.
+	s.wall = s.wall.Add(100 * time.Hour)
 	for range 2 {
 		for _, b := range s.boxes {
 			for _, from := range s.boxes {

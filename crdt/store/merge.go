@@ -2,8 +2,6 @@ package store
 
 import (
 	"fmt"
-	"log/slog"
-	"sync"
 
 	"llmgw/crdt"
 )
@@ -12,13 +10,21 @@ import (
 // idempotent. Large inputs are written in several transactions, each on disk before the next; after an error the
 // keys say what was taken, and merging the same items again completes it.
 //
+// Cells stamped over 24 h ahead wait aside, see Aside; what waited and is due is merged first.
+//
 // Items are taken as they are: whether their sender may write them is the caller's check.
 func (s *Store) Merge(items []crdt.Item) ([]crdt.Key, error) {
 	s.writer.Lock()
 	defer s.writer.Unlock()
-	var changed []crdt.Key
+	if err := s.writable(); err != nil {
+		return nil, fmt.Errorf("merge: %w", err)
+	}
+	changed, err := s.releaseAside()
 	// Deferred, because watchers must also hear of pages that were taken before one failed.
 	defer func() { s.watches.notify(changed) }()
+	if err != nil {
+		return changed, fmt.Errorf("merge: %w", err)
+	}
 	for len(items) > 0 {
 		keys, n, err := s.mergePage(items)
 		changed = append(changed, keys...)
@@ -37,8 +43,9 @@ func (s *Store) mergePage(items []crdt.Item) (changed []crdt.Key, n int, err err
 	}
 	b := s.begin()
 	defer b.discard()
+	limit := s.nearLimit()
 	for n < len(items) && !b.full() {
-		if _, err := b.merge(items[n]); err != nil {
+		if err := b.take(items[n], limit); err != nil {
 			return nil, 0, err
 		}
 		s.observe(items[n])
@@ -48,37 +55,4 @@ func (s *Store) mergePage(items []crdt.Item) (changed []crdt.Key, n int, err err
 		return nil, 0, err
 	}
 	return b.changed, n, nil
-}
-
-// observe lets the clock follow the stamps of a merged item.
-func (s *Store) observe(item crdt.Item) {
-	for _, cell := range item.Row.Cells {
-		if !s.clock.Observe(cell.At) && s.ahead.first(cell.By) {
-			s.log.Warn("a store stamps its writes far ahead of this node's clock",
-				slog.Uint64("store", uint64(cell.By)), slog.Time("stamp", cell.At.Time()),
-				slog.String("key", item.Key.String()))
-		}
-	}
-}
-
-// aheadWriters remembers which writers were warned about, each once per run of the daemon.
-type aheadWriters struct {
-	mu   sync.Mutex
-	seen map[crdt.ReplicaID]bool
-}
-
-// maxAheadWriters bounds the memory that invented writers can take.
-const maxAheadWriters = 1000
-
-func (a *aheadWriters) first(by crdt.ReplicaID) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.seen[by] || len(a.seen) >= maxAheadWriters {
-		return false
-	}
-	if a.seen == nil {
-		a.seen = map[crdt.ReplicaID]bool{}
-	}
-	a.seen[by] = true
-	return true
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -56,7 +57,7 @@ func (s *Store) finishReset() error {
 	if err != nil || !pending {
 		return err
 	}
-	for _, prefix := range []string{logPrefix, cursorPrefix, rowPrefix} {
+	for _, prefix := range []string{asidePrefix, logPrefix, cursorPrefix, rowPrefix} {
 		for more := true; more; {
 			if more, err = s.dropSome([]byte(prefix)); err != nil {
 				return fmt.Errorf("drop %s: %w", prefix, err)
@@ -64,6 +65,7 @@ func (s *Store) finishReset() error {
 		}
 	}
 	s.seq.Store(0)
+	s.asideFrom.Store(math.MaxUint64)
 	txn := s.db.NewTransaction(true)
 	defer txn.Discard()
 	if err := txn.Delete([]byte(sysReset)); err != nil {

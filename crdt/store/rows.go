@@ -22,12 +22,18 @@ type batch struct {
 	txn     *badger.Txn
 	seq     uint64
 	bytes   int
+	writes  int
 	changed []crdt.Key
+	// asideFrom is the lowest stamp of what the batch set aside.
+	asideFrom crdt.HLC
 }
 
 // begin starts a batch. The caller holds writer, and ends the batch by commit or discard.
 func (s *Store) begin() *batch {
-	return &batch{store: s, txn: s.db.NewTransaction(true), seq: s.seq.Load()}
+	return &batch{
+		store: s, txn: s.db.NewTransaction(true), seq: s.seq.Load(),
+		asideFrom: crdt.HLC(s.asideFrom.Load()),
+	}
 }
 
 // merge joins one item into its row: the one way by which any row changes. It reports whether the row changed.
@@ -47,32 +53,46 @@ func (b *batch) merge(item crdt.Item) (bool, error) {
 	b.seq++
 	record := append(number(b.seq), encoded...)
 	if err := b.write(item.Key, record, logged); err != nil {
-		return false, fmt.Errorf("row %s: %w", item.Key, badgerError(err))
+		return false, fmt.Errorf("row %s: %w", item.Key, err)
 	}
-	b.bytes += len(record) + len(item.Key)
 	b.changed = append(b.changed, item.Key)
 	return true, nil
 }
 
 // write stores the record and moves the key's log entry to the end.
 func (b *batch) write(key crdt.Key, record []byte, logged uint64) error {
-	if err := b.txn.Set(rowKey(key), record); err != nil {
+	if err := b.set(rowKey(key), record); err != nil {
 		return err
 	}
-	if err := b.txn.Set(logKey(b.seq), []byte(key)); err != nil {
+	if err := b.set(logKey(b.seq), []byte(key)); err != nil {
 		return err
 	}
 	if logged == 0 {
 		return nil
 	}
-	return b.txn.Delete(logKey(logged))
+	return b.remove(logKey(logged))
 }
 
-func (b *batch) full() bool { return len(b.changed) >= pageItems || b.bytes >= pageBytes }
+// set writes any key of the database as part of the batch.
+func (b *batch) set(key, value []byte) error {
+	b.writes++
+	b.bytes += len(key) + len(value)
+	return badgerError(b.txn.Set(key, value))
+}
+
+func (b *batch) remove(key []byte) error {
+	b.writes++
+	b.bytes += len(key)
+	return badgerError(b.txn.Delete(key))
+}
+
+func (b *batch) full() bool {
+	return len(b.changed) >= pageItems || b.writes >= 4*pageItems || b.bytes >= pageBytes
+}
 
 // commit makes the batch durable and lets readers of the log see it.
 func (b *batch) commit() error {
-	if len(b.changed) == 0 {
+	if b.writes == 0 {
 		b.txn.Discard()
 		return nil
 	}
@@ -80,6 +100,7 @@ func (b *batch) commit() error {
 		return err
 	}
 	b.store.seq.Store(b.seq)
+	b.store.asideFrom.Store(uint64(b.asideFrom))
 	return nil
 }
 

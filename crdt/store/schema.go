@@ -15,6 +15,7 @@ import (
 const schemaVersion = 1
 
 const (
+	asidePrefix  = "a/"
 	logPrefix    = "g/"
 	sysPrefix    = "m/sys/"
 	metaPrefix   = "m/user/"
@@ -100,7 +101,7 @@ func (s *Store) loadState(o Options) error {
 	s.clock = crdt.NewClock(o.Now, crdt.HLC(values[sysCeiling]), s.saveCeiling)
 	last, err := s.lastSequence()
 	s.seq.Store(last)
-	return err
+	return errors.Join(err, s.loadAside())
 }
 
 // saveCeiling is called by the clock inside of a write, so the writer is held.
@@ -183,6 +184,22 @@ func get(txn *badger.Txn, key []byte) (value []byte, known bool, err error) {
 		return nil, false, fmt.Errorf("read: %w", err)
 	}
 	return value, true, nil
+}
+
+// eachValue calls each with the rest of the key and a copy of the value of everything under a prefix, in key order.
+func eachValue(txn *badger.Txn, prefix string, each func(name string, value []byte) error) error {
+	it := txn.NewIterator(badger.IteratorOptions{Prefix: []byte(prefix), PrefetchValues: true, PrefetchSize: 100})
+	defer it.Close()
+	for it.Rewind(); it.Valid(); it.Next() {
+		value, err := it.Item().ValueCopy(nil)
+		if err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		if err := each(string(it.Item().Key()[len(prefix):]), value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }

@@ -3,6 +3,7 @@
 //
 // # Layout
 //
+//	a/<key>         cells of a row that wait aside: crdt.EncodeRow
 //	c/              counters (not used yet)
 //	g/<seq>         local log: sequence number (8 bytes, big endian) -> key of a row
 //	m/sys/<name>    the store's own: schema, ID, index ID, clock ceiling, running reset
@@ -91,7 +92,10 @@ type Store struct {
 
 	hook    atomic.Pointer[func([]crdt.Item)]
 	watches watchers
-	ahead   aheadWriters
+	leads   leads
+
+	behind    atomic.Int64  // see SetBehind
+	asideFrom atomic.Uint64 // lowest stamp that waits aside; the highest of all when none does. Written under writer
 }
 
 // Open opens the store in dir and makes both when they do not exist. Errors: *LockedError when another process has it
