@@ -250,6 +250,9 @@ func (p *planner) place(m catalog.Model, current catalog.Assignment) Decision {
 		}
 		fit = append(fit, n)
 	}
+	if len(fit) == 0 && len(refused) == 0 {
+		return p.unsatisfied(current, "no node is there to serve it")
+	}
 	if len(fit) == 0 {
 		return p.unsatisfied(current, "no node can serve it: "+strings.Join(refused, "; "))
 	}
