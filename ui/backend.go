@@ -9,6 +9,7 @@ type Backend interface {
 	BoxAdmin
 	MeshAdmin
 	ModelAdmin
+	PlacementAdmin
 	EngineAdmin
 	KeyAdmin
 }

@@ -88,6 +88,22 @@ func (b *fakeBackend) Pull(_ context.Context, r PullRequest, progress func(Progr
 	return Model{Name: r.As}, err
 }
 
+func (b *fakeBackend) Why(_ context.Context, r WhyRequest) (WhyResult, error) {
+	return WhyResult{Model: r.Model, Slots: []WhySlot{{Owner: "attic", Reason: "the only node with an engine"}}}, b.note(r)
+}
+
+func (b *fakeBackend) WhatIf(_ context.Context, r WhatIfRequest) (WhatIfResult, error) {
+	return WhatIfResult{Outcomes: []Outcome{{Model: "SmolLM2", Before: "attic", Effect: "lost"}}}, b.note(r)
+}
+
+func (b *fakeBackend) SetModel(_ context.Context, r ModelRequest) (ModelResult, error) {
+	return ModelResult{Model: Model{Name: r.Model}}, b.note(r)
+}
+
+func (b *fakeBackend) SetNode(_ context.Context, r NodeRequest) (NodeResult, error) {
+	return NodeResult{Node: Node{Name: r.Node}}, b.note(r)
+}
+
 func (b *fakeBackend) Engines(context.Context) ([]Engine, error) {
 	return []Engine{{Name: "sim", From: "built in"}}, b.err
 }
@@ -222,7 +238,7 @@ func sample() Overview {
 				DiskFree: ptr(int64(412 << 30)),
 				Fetches:  []Fetch{{Source: "wheel:big==1!model.gguf", As: "gemma3-270m", Phase: "downloading", Done: 41 << 20, Total: ptr(int64(241 << 20))}}},
 			{ID: cellar, Name: "cellar", Role: "admin", State: NodeLive, Version: "0.1.0", API: []string{"192.0.2.8:8770"},
-				LastContactSeconds: ptr(0.6), SkewSeconds: ptr(0.01),
+				LastContactSeconds: ptr(0.6), SkewSeconds: ptr(0.01), Labels: []string{"zone=cellar"}, Location: "downstairs", Cordoned: true,
 				Hardware: Hardware{Arch: "amd64", OS: "linux", Threads: ptr(8),
 					Devices: []Device{
 						{ID: "GPU-1", Kind: "nvidia", Name: "RTX 4090", MemoryTotal: ptr(int64(24 << 30)), MemoryFree: ptr(int64(1 << 30)), BusyPercent: ptr(88.0)},

@@ -88,6 +88,9 @@ type Node struct {
 	Path               string       `json:"path"`                 // how it is reached, for a person
 	API                List[string] `json:"api"`                  // host:port of its public port
 	Stopping           bool         `json:"stopping"`
+	Labels             List[string] `json:"labels"` // key=value, sorted
+	Location           string       `json:"location"`
+	Cordoned           bool         `json:"cordoned"` // gets no new replicas
 	Hardware           Hardware     `json:"hardware"`
 	Engines            List[Engine] `json:"engines"`
 	DiskFree           *int64       `json:"disk_free"` // bytes where weights go
@@ -146,6 +149,8 @@ type Model struct {
 	State        string       `json:"state"`       // served, stopped: what an admin asked for
 	Wanted       int          `json:"wanted"`      // replicas asked for; 0: not loaded on purpose
 	Pin          string       `json:"pin"`         // name of the only node that may hold it
+	Require      List[string] `json:"require"`     // labels, key=value, that its holder must have
+	Forbid       List[string] `json:"forbid"`      // labels that its holder must not have
 	Embeddings   bool         `json:"embeddings"`  // answers /v1/embeddings
 	Context      *int         `json:"context"`     // tokens of one request
 	MemoryNeed   *int64       `json:"memory_need"` // bytes of one replica, estimated

@@ -84,6 +84,9 @@ export interface Node {
   path: string
   api: string[]
   stopping: boolean
+  labels: string[]
+  location: string
+  cordoned: boolean
   hardware: Hardware
   engines: Engine[]
   disk_free: number | null
@@ -109,6 +112,8 @@ export interface Model {
   state: string
   wanted: number
   pin: string
+  require: string[]
+  forbid: string[]
   embeddings: boolean
   context: number | null
   memory_need: number | null

@@ -14,6 +14,7 @@ export function nodeTone(n: Node): Tone {
 
 export function nodeState(n: Node): string {
   if (n.stopping) return 'stopping'
+  if (n.cordoned) return n.state === 'self' ? 'this node, cordoned' : `${n.state}, cordoned`
   return n.state === 'self' ? 'this node' : n.state
 }
 
@@ -138,6 +139,8 @@ export function tidy(o: Overview): Overview {
     models: (o.models ?? []).map((m) => ({
       ...m,
       aliases: m.aliases ?? [],
+      require: m.require ?? [],
+      forbid: m.forbid ?? [],
       loaded_on: m.loaded_on ?? [],
       on_disk: m.on_disk ?? [],
     })),
@@ -152,6 +155,7 @@ function tidyNode(n: Node): Node {
     api: n.api ?? [],
     engines: n.engines ?? [],
     fetches: n.fetches ?? [],
+    labels: n.labels ?? [],
     hardware: { ...h, devices: h.devices ?? [], notes: h.notes ?? [] },
   }
 }
