@@ -56,7 +56,7 @@ func describe(view ModelView) openai.Model {
 	case len(view.Replicas) == 0:
 		d.State, d.Hint, d.Problem = "not_loaded", notLoaded(view).Hint, view.Problem
 	}
-	return openai.Model{ID: view.Model.Name, Object: "model", OwnedBy: "llmgw", LLMGW: d}
+	return openai.Model{ID: view.Model.Name, Object: "model", Created: view.Model.Created, OwnedBy: "llmgw", LLMGW: d}
 }
 
 func (t *request) json(v any) {
