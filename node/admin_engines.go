@@ -60,7 +60,9 @@ func (a admin) Nodes(context.Context) ([]ui.Node, []ui.Sighting, error) {
 
 func nodeOf(v *view, n mesh.Node) ui.Node {
 	p := n.Presence
+	said := v.settings[n.ID]
 	out := ui.Node{
+		Labels: pairs(said.Labels), Location: said.Location, Cordoned: said.Cordoned,
 		ID: n.ID, Name: v.name(n.ID), Role: string(n.Role), State: string(n.State), Version: p.Version, Path: n.Path, API: p.API,
 		Stopping: p.Stopping, DiskFree: p.DiskFree,
 		Hardware: ui.Hardware{Arch: p.Inventory.Arch, OS: p.Inventory.OS, Threads: known(p.Inventory.Threads),

@@ -32,6 +32,7 @@ func (a admin) model(v *view, m catalog.Model) ui.Model {
 		Format: m.Source.Format, Architecture: m.Source.Architecture, State: string(m.State), Wanted: m.Scale.Min,
 		Embeddings: profile.Embeddings, Context: &context, MemoryNeed: &need,
 	}
+	out.Require, out.Forbid = pairs(m.Labels.Require), pairs(m.Labels.Forbid)
 	if m.Pin != "" {
 		out.Pin = v.name(m.Pin)
 	}
@@ -206,11 +207,7 @@ func (a admin) pin(m catalog.Model, node string) (id, warning string, err error)
 	v := a.view.Load()
 	n, ok := v.node(node)
 	if !ok || n.State == mesh.StateLeft {
-		names := make([]string, len(v.nodes))
-		for i, n := range v.nodes {
-			names[i] = n.Name
-		}
-		return "", "", &ui.Error{Kind: ui.NotFound, Message: fmt.Sprintf("no member is named %q", node), Hint: "members are: " + strings.Join(names, ", ")}
+		return "", "", unknownNode(v, node)
 	}
 	if !isLive(n) {
 		return n.ID, fmt.Sprintf("%s does not answer now; the model loads when it is back", v.name(n.ID)), nil

@@ -23,7 +23,7 @@ const (
 // control is the loop that decides and follows. A fault in one round is logged
 // and the next round tries again.
 func (n *Node) control(ctx context.Context) error {
-	documents := n.catalog.Watch(catalog.NamespaceModels, catalog.NamespaceAssignments)
+	documents := n.catalog.Watch(catalog.NamespaceModels, catalog.NamespaceAssignments, catalog.NamespaceNodes)
 	defer documents.Close()
 	members := n.mesh.Changes()
 	defer members.Close()

@@ -18,6 +18,7 @@ type view struct {
 	decisions   []placement.Decision
 	input       placement.Input
 	names       map[string]string // node names by peer ID
+	settings    map[string]catalog.NodeSettings
 }
 
 // name is what a person calls a node.
@@ -88,6 +89,11 @@ func (n *Node) newView(own catalog.Presence, dead deadSince) (*view, error) {
 		return nil, err
 	}
 	v := &view{models: models, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}}
+	said, err := n.catalog.NodeSettings()
+	if err != nil {
+		return nil, err
+	}
+	v.settings = said
 	gone := dead.gone(v.nodes, n.now())
 	for i := range v.nodes {
 		if v.nodes[i].State == mesh.StateSelf {
@@ -98,6 +104,7 @@ func (n *Node) newView(own catalog.Presence, dead deadSince) (*view, error) {
 		v.names[member.ID] = member.Name
 		v.input.Nodes = append(v.input.Nodes, placement.Node{
 			ID: member.ID, Name: member.Name, Live: isLive(member), Gone: gone[member.ID], Presence: member.Presence,
+			Settings: said[member.ID],
 		})
 	}
 	v.input.Models, v.input.Assignments = models, assignments

@@ -30,6 +30,8 @@ func printModels(w io.Writer, models []ui.Model) {
 	for _, m := range models {
 		loaded := "no"
 		switch {
+		case m.State == "stopped":
+			loaded = "stopped"
 		case m.Loaded:
 			loaded = "on " + strings.Join(m.LoadedOn, ", ")
 		case m.Wanted > 0:

@@ -44,7 +44,8 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		newUp(), newStatus(), newNodes(), newToken(), newJoin(), newLeave(), newSecret(),
-		newModels(), newPull(), newLoad(), newUnload(), newPs(), newEngines(), newKeys(),
+		newModels(), newPull(), newLoad(), newUnload(), newStop(), newStart(), newScale(), newPs(), newWhy(), newWhatIf(),
+		newCordon(), newUncordon(), newLabel(), newEngines(), newKeys(),
 		newConfig(), newUI(), newVersion(), newEngineSim())
 	return root
 }
