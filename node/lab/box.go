@@ -29,6 +29,8 @@ type Box struct {
 	ns     *namespace
 	daemon *daemon
 
+	cut, unplugged bool // what Heal has to undo
+
 	Name string
 	Dir  string   // the box's own files: state/, home/, daemon.log
 	Args []string // added to `llmgw up`

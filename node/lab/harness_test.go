@@ -108,8 +108,10 @@ func TestCutIsSilentAndHeals(t *testing.T) {
 		"asker is deaf":   func(a, _ *Box) { a.Deafen() },
 		"pair, one way":   func(a, b *Box) { a.CutTo(b) },
 		"pair, other way": func(a, b *Box) { b.CutTo(a) },
+		"cut, unplugged":  func(_, b *Box) { b.Cut(); b.Unplug() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := New(t)
 			a, b := l.Box("a"), l.Box("b")
 			echo(t, b, "tcp", "0.0.0.0:7")

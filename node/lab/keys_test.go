@@ -48,6 +48,7 @@ func TestKeysHoldOnEveryBox(t *testing.T) {
 // TestRevokedKeyStaysRevokedAfterACut: a box that was away learns of it, and
 // what it wrote meanwhile survives too.
 func TestRevokedKeyStaysRevokedAfterACut(t *testing.T) {
+	t.Parallel()
 	s := joinedScene(t)
 	old := s.a.CLI("keys", "new", "old")
 	answers(t, s.atB(old), 200)

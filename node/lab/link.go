@@ -78,22 +78,28 @@ func (b *Box) onBox(tool, words string) string {
 func (b *Box) Cut() {
 	b.tb.Helper()
 	b.must("cut", b.onSwitch("bridge", "link set dev "+b.port()+" state 0"))
+	b.cut = true
 }
 
 // Unplug pulls the cable: the box sees its link go down.
 func (b *Box) Unplug() {
 	b.tb.Helper()
 	b.must("unplug", b.onSwitch("ip", "link set "+b.port()+" down"))
+	b.unplugged = true
 }
 
-// Heal undoes Cut, Unplug, Mute, Deafen and Shape.
+// Heal undoes Cut, Unplug, Mute, Deafen and Shape. A port whose link comes up
+// forwards by itself, and cannot be told to before the link is there.
 func (b *Box) Heal() {
 	b.tb.Helper()
 	b.clearShape()
-	b.must("heal",
-		b.onSwitch("ip", "link set "+b.port()+" up"),
-		b.onSwitch("bridge", "link set dev "+b.port()+" state 3"),
-	)
+	switch {
+	case b.unplugged:
+		b.must("heal", b.onSwitch("ip", "link set "+b.port()+" up"))
+	case b.cut:
+		b.must("heal", b.onSwitch("bridge", "link set dev "+b.port()+" state 3"))
+	}
+	b.cut, b.unplugged = false, false
 }
 
 // dropAll is a token bucket too small for any packet: each is dropped. It needs

@@ -19,6 +19,7 @@ func TestCutBoxIsNotRoutedToAndComesBack(t *testing.T) {
 		"frozen":    {(*Box).Pause, (*Box).Resume},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := joinedScene(t)
 			s.serveSim("sim", Sim{Tokens: 4})
 			at := s.atA(s.key())
@@ -54,6 +55,7 @@ func TestCutBoxIsNotRoutedToAndComesBack(t *testing.T) {
 // TestStreamOfACutBoxEndsWithAnError: a stream that broke off mid-way is told,
 // also when nothing tells the entry that the other end is gone.
 func TestStreamOfACutBoxEndsWithAnError(t *testing.T) {
+	t.Parallel()
 	s := joinedScene(t)
 	s.serveSim("sim", Sim{Tokens: 100_000, IntervalMS: 5})
 	st := stream(t, seconds(t, 90), s.atA(s.key()), "sim", nil)

@@ -55,6 +55,7 @@ func TestTokenByStandardInput(t *testing.T) {
 // TestRefusedJoinsSayWhy: each refusal names its reason, leaves the box in its
 // own mesh and lets the right token in afterwards.
 func TestRefusedJoinsSayWhy(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	c := s.Box("c")
 	for _, b := range []*Box{s.a, s.b, c} {
