@@ -74,6 +74,7 @@ func (m *Mesh) answerProbe(s *stream) {
 func (m *Mesh) probe(ctx context.Context, p peer.ID) error {
 	ctx, cancel := context.WithTimeout(ctx, probeWait)
 	defer cancel()
+	m.clearBackoff(p)
 	s, err := m.open(ctx, p, protocolHeartbeat)
 	if err != nil {
 		return err

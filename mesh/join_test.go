@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"crypto/rand"
 	"net"
 	"os"
 	"strings"
@@ -203,34 +204,24 @@ func TestIssuerPullsBeforeItRefuses(t *testing.T) {
 	a, b, c := newBox(t, "a"), newBox(t, "b"), newBox(t, "c")
 	b.join(a)
 	allLive(t, a, b)
-	parsed, err := token.Parse(a.token(TokenOptions{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Make b forget the token and everything it pulled, as if it had been away.
-	row, _, err := a.store.Get(tokenKey(parsed.ID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.store.Reset(); err != nil {
-		t.Fatal(err)
-	}
-	members, err := a.store.List(nsMembers)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.store.Merge(members); err != nil {
-		t.Fatal(err)
-	}
-	if len(row.Cells) == 0 {
-		t.Fatal("no token row at its issuer")
-	}
+	// The token is made at a, and neither gossip nor a pull brings it to b.
+	a.store.OnLocalWrite(func([]crdt.Item) {})
+	b.mesh.puller.hold()
 	seed, err := seedOf(b.peer(), b.mesh.addresses())
 	if err != nil {
 		t.Fatal(err)
 	}
-	parsed.Seeds = []token.Seed{seed}
-	text, err := parsed.Text()
+	made, err := token.New(a.mesh.view.Load().mesh, []token.Seed{seed}, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.mesh.writeToken(made, TokenOptions{TTL: time.Hour, Uses: 1, Role: RoleAdmin}); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := b.store.Get(tokenKey(made.ID)); ok || err != nil {
+		t.Fatalf("b knows the token already (%v)", err)
+	}
+	text, err := made.Text()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -351,5 +352,37 @@ func TestBootNumberGrows(t *testing.T) {
 			t.Errorf("boot %d after %d", boot, last)
 		}
 		last = boot
+	}
+}
+
+func TestCrashWhileTheMeshIsReplacedIsCompleted(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, "b")
+	b.put("old", "1")
+	r, err := randomRoot(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, blob, err := b.mesh.rootRecord(r, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := crdt.EncodeItems([]crdt.Item{recordItem(b.peer(), body, blob, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The crash comes right after the intent was written.
+	if err := b.mesh.writeSaved(metaPending, savedMesh{Mesh: r.mesh[:], Rows: rows}); err != nil {
+		t.Fatal(err)
+	}
+	b.kill()
+	b.start()
+	if b.mesh.MeshID() != r.mesh.String() || b.get("old") != "" || len(b.mesh.Nodes()) != 1 {
+		t.Errorf("mesh %s with %+v, want %s", b.mesh.MeshID(), b.mesh.Nodes(), r.mesh)
+	}
+	b.kill()
+	b.start()
+	if b.mesh.MeshID() != r.mesh.String() {
+		t.Error("it was replaced again")
 	}
 }
