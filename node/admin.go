@@ -124,7 +124,9 @@ func (a admin) Join(ctx context.Context, r ui.JoinRequest) (ui.JoinResult, error
 	if err != nil {
 		return ui.JoinResult{}, explainMesh(err)
 	}
-	a.wake()
+	if err := a.refresh(); err != nil {
+		return ui.JoinResult{}, err
+	}
 	// A box always leaves some mesh of its own, and that mesh's keys with it.
 	return ui.JoinResult{MeshID: res.MeshID, Issuer: res.Issuer, Replaced: true, Archive: res.Archive}, nil
 }
@@ -135,8 +137,7 @@ func (a admin) Leave(ctx context.Context) (ui.LeaveResult, error) {
 	if err := a.mesh.Leave(ctx); err != nil {
 		return ui.LeaveResult{}, explainMesh(err)
 	}
-	a.wake()
-	return ui.LeaveResult{MeshID: left}, nil
+	return ui.LeaveResult{MeshID: left}, a.refresh()
 }
 
 // Keys lists the API keys.
@@ -197,9 +198,20 @@ func (a admin) RevokeKey(ctx context.Context, idOrName string) error {
 	return a.offer(ctx)
 }
 
-// offer hands an admin write to one live peer before it is acknowledged. The
-// write is on disk here already, so a peer that does not answer is no failure.
+// refresh makes what was just changed here seen by the next request.
+func (a admin) refresh() error {
+	a.wake()
+	_, err := a.look()
+	return err
+}
+
+// offer makes an admin write seen here and hands it to one live peer before it
+// is acknowledged. The write is on disk here already, so a peer that does not
+// answer is no failure.
 func (a admin) offer(ctx context.Context) error {
+	if err := a.refresh(); err != nil {
+		return err
+	}
 	if err := a.mesh.Offer(ctx); err != nil && ctx.Err() == nil {
 		a.log.Warn("no peer has acknowledged an admin write yet; it goes out with the next exchange", "error", err)
 	}

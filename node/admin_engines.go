@@ -40,8 +40,7 @@ func (a admin) InstallEngine(ctx context.Context, r ui.InstallRequest, progress 
 		return ui.Engine{}, explainInstall(err)
 	}
 	a.engines.set(a.installer.Installed(ctx))
-	a.wake()
-	return engineOf(a.view.Load(), a.mesh.Self(), info), nil
+	return engineOf(a.view.Load(), a.mesh.Self(), info), a.refresh()
 }
 
 // Nodes lists the members and the boxes seen beside them.

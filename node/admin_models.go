@@ -188,8 +188,11 @@ func (a admin) Load(ctx context.Context, r ui.LoadRequest) (ui.LoadResult, error
 		return ui.LoadResult{}, err
 	}
 	a.retry(m.ID)
+	if err := a.offer(ctx); err != nil {
+		return ui.LoadResult{}, err
+	}
 	result.NodeName, result.Reason = a.expect(m.ID)
-	return result, a.offer(ctx)
+	return result, nil
 }
 
 // retry gives replicas of the model that were given up here another chance.
@@ -222,11 +225,7 @@ func (a admin) pin(m catalog.Model, node string) (id, warning string, err error)
 
 // expect tells what the placement of a changed model will be.
 func (a admin) expect(model string) (node, reason string) {
-	v, err := a.newView(a.presence(), deadSince{})
-	if err != nil {
-		return "", err.Error()
-	}
-	a.wake()
+	v := a.view.Load()
 	d, ok := v.decision(model)
 	if !ok {
 		return "", "it is not wanted"
@@ -273,10 +272,12 @@ func (a admin) Pull(ctx context.Context, r ui.PullRequest, progress func(ui.Prog
 	if err := a.catalog.CreateModel(m); err != nil {
 		return ui.Model{}, explainCatalog(err)
 	}
+	if err := a.offer(ctx); err != nil {
+		return ui.Model{}, err
+	}
 	created, err := a.catalog.Model(catalog.FoldName(r.As))
 	if err != nil {
 		return ui.Model{}, err
 	}
-	a.wake()
-	return a.model(a.view.Load(), created), a.offer(ctx)
+	return a.model(a.view.Load(), created), nil
 }

@@ -158,12 +158,14 @@ func (a admin) SetModel(ctx context.Context, r ui.ModelRequest) (ui.ModelResult,
 	if err := a.catalog.UpdateModel(m.ID, func(m *catalog.Model) error { return applyModel(m, r) }); err != nil {
 		return ui.ModelResult{}, explainCatalog(err)
 	}
-	a.wake()
+	if err := a.offer(ctx); err != nil {
+		return ui.ModelResult{}, err
+	}
 	changed, err := a.catalog.Model(m.ID)
 	if err != nil {
 		return ui.ModelResult{}, err
 	}
-	return ui.ModelResult{Model: a.model(a.view.Load(), changed)}, a.offer(ctx)
+	return ui.ModelResult{Model: a.model(a.view.Load(), changed)}, nil
 }
 
 func applyModel(m *catalog.Model, r ui.ModelRequest) error {
@@ -228,12 +230,8 @@ func (a admin) SetNode(ctx context.Context, r ui.NodeRequest) (ui.NodeResult, er
 	if err != nil {
 		return ui.NodeResult{}, err
 	}
-	a.wake()
-	said, err := a.catalog.NodeSettings()
-	if err != nil {
+	if err := a.offer(ctx); err != nil {
 		return ui.NodeResult{}, err
 	}
-	after := *v
-	after.settings = said
-	return ui.NodeResult{Node: nodeOf(&after, n)}, a.offer(ctx)
+	return ui.NodeResult{Node: nodeOf(a.view.Load(), n)}, nil
 }

@@ -29,7 +29,7 @@ func (n *Node) control(ctx context.Context) error {
 	defer members.Close()
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	c := &controller{node: n, dead: deadSince{}, mesh: n.mesh.MeshID(), swept: n.now()}
+	c := &controller{node: n, mesh: n.mesh.MeshID(), swept: n.now()}
 	for {
 		if err := c.round(); err != nil {
 			n.log.Error("a round of the control loop failed", "error", err)
@@ -48,7 +48,6 @@ func (n *Node) control(ctx context.Context) error {
 // controller is the loop's own memory; nobody else reads it.
 type controller struct {
 	node  *Node
-	dead  deadSince
 	mesh  string // ID of the mesh in the last round
 	swept time.Time
 }
@@ -58,17 +57,15 @@ func (c *controller) round() error {
 	if err := c.followMesh(); err != nil {
 		return err
 	}
-	own := n.presence()
-	// Before the engines are known, what peers heard of this node before its
-	// restart is nearer to the truth.
-	if _, known := n.engines.get(); known {
-		n.mesh.SetPresence(own)
-	}
-	v, err := n.newView(own, c.dead)
+	v, err := n.look()
 	if err != nil {
 		return err
 	}
-	n.view.Store(v)
+	// Before the engines are known, what peers heard of this node before its
+	// restart is nearer to the truth.
+	if _, known := n.engines.get(); known {
+		n.mesh.SetPresence(v.own)
+	}
 	if !c.settle(v) || n.stopping.Load() {
 		return nil
 	}
@@ -85,8 +82,7 @@ func (c *controller) followMesh() error {
 	if id == c.mesh {
 		return nil
 	}
-	c.mesh, c.dead = id, deadSince{}
-	c.node.started = c.node.now()
+	c.mesh, c.node.started = id, c.node.now()
 	c.node.settled.Store(false)
 	return c.node.ensureFirstKey()
 }

@@ -23,7 +23,7 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
 	}
 	plain := !tty || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb"
-	return slog.New(tint.NewHandler(w, &tint.Options{Level: l, TimeFormat: time.TimeOnly, NoColor: plain})), nil
+	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: l, TimeFormat: time.TimeOnly, NoColor: plain})), nil
 }
 
 func isTerminal(w io.Writer) bool {

@@ -71,6 +71,9 @@ type Node struct {
 	public net.Listener
 	admin  net.Listener
 
+	looking sync.Mutex // held while the next view is made
+	dead    deadSince  // guarded by looking
+
 	view     atomic.Pointer[view]
 	settled  atomic.Bool // the control loop may place and start
 	stopping atomic.Bool
@@ -110,6 +113,7 @@ func New(cfg Config, settings []ui.Setting, build Build, log *slog.Logger) (_ *N
 	n := &Node{
 		cfg: cfg, settings: settings, build: build, log: log, now: time.Now, entropy: rand.Reader,
 		bootTime: time.Now(), started: time.Now(), registry: prometheus.NewRegistry(), kick: make(chan struct{}, 1),
+		dead: deadSince{},
 	}
 	defer func() {
 		if err != nil {

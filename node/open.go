@@ -159,11 +159,9 @@ func (n *Node) openEngines() (err error) {
 
 func (n *Node) openRouter() error {
 	n.keys = keys.New(n.catalog, keys.Options{Entropy: n.entropy, Now: n.now, Creator: n.mesh.Self()})
-	first, err := n.newView(n.presence(), deadSince{})
-	if err != nil {
+	if _, err := n.look(); err != nil {
 		return err
 	}
-	n.view.Store(first)
 	n.router = router.New(router.Config{
 		Catalog: routes{n}, Local: local{n}, Mesh: streams{n}, Auth: n.keys, Metrics: n.registry,
 		Node: n.cfg.Name, Log: n.log, Now: n.now, Entropy: n.entropy, Ready: n.ready, PublicMetrics: n.cfg.MetricsPublic,

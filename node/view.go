@@ -1,6 +1,7 @@
 package node
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 // view is the mesh at one moment, as every reader of this node sees it. It is
 // immutable and replaced whole by the control loop.
 type view struct {
+	own         catalog.Presence // this node's
 	models      []catalog.Model
 	nodes       []mesh.Node // self first, with its freshest presence
 	assignments []catalog.Assignment
@@ -64,6 +66,9 @@ type deadSince map[string]time.Time
 // gone says which nodes have been dead for longer than the hold-down.
 func (d deadSince) gone(nodes []mesh.Node, now time.Time) map[string]bool {
 	out := map[string]bool{}
+	maps.DeleteFunc(d, func(id string, _ time.Time) bool {
+		return !slices.ContainsFunc(nodes, func(n mesh.Node) bool { return n.ID == id })
+	})
 	for _, n := range nodes {
 		if n.State != mesh.StateDead {
 			delete(d, n.ID)
@@ -78,8 +83,23 @@ func (d deadSince) gone(nodes []mesh.Node, now time.Time) map[string]bool {
 	return out
 }
 
-// newView reads everything that a decision depends on.
-func (n *Node) newView(own catalog.Presence, dead deadSince) (*view, error) {
+// look makes a new view the current one. The control loop does in each round,
+// and whoever wrote for an admin before it acknowledges: what was written is
+// seen by the next request.
+func (n *Node) look() (*view, error) {
+	n.looking.Lock()
+	defer n.looking.Unlock()
+	v, err := n.newView(n.presence())
+	if err != nil {
+		return nil, err
+	}
+	n.view.Store(v)
+	return v, nil
+}
+
+// newView reads everything that a decision depends on. It is called with
+// looking held.
+func (n *Node) newView(own catalog.Presence) (*view, error) {
 	models, err := n.catalog.Models()
 	if err != nil {
 		return nil, err
@@ -88,13 +108,13 @@ func (n *Node) newView(own catalog.Presence, dead deadSince) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &view{models: models, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}}
+	v := &view{own: own, models: models, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}}
 	said, err := n.catalog.NodeSettings()
 	if err != nil {
 		return nil, err
 	}
 	v.settings = said
-	gone := dead.gone(v.nodes, n.now())
+	gone := n.dead.gone(v.nodes, n.now())
 	for i := range v.nodes {
 		if v.nodes[i].State == mesh.StateSelf {
 			own.Addresses = v.nodes[i].Presence.Addresses // the mesh's to know
