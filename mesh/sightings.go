@@ -346,4 +346,3 @@ func (m *Mesh) checkClone(g discovery.Group) {
 		m.log.Error("another box runs under this box's identity: was the state directory copied?", "addrs", g.Addrs)
 	}
 }
-
