@@ -88,6 +88,11 @@ func (l *Lab) open() error {
 // close prints, then removes. The work is the reaper's also on the good path,
 // so that its code is exercised by every test.
 func (l *Lab) close() {
+	for _, b := range l.boxes {
+		if word := b.outcry(); word != "" {
+			l.tb.Errorf("the daemon of box %s printed %q", b.Name, word)
+		}
+	}
 	if l.tb.Failed() {
 		for _, b := range l.boxes {
 			l.tb.Log(b.Report())

@@ -25,6 +25,17 @@ func (b *Box) Logs() string {
 	return string(raw)
 }
 
+// outcry finds what no daemon may ever print, whatever its test looked at.
+func (b *Box) outcry() string {
+	logs := b.Logs()
+	for _, word := range []string{"\npanic: ", "\nfatal error: ", "WARNING: DATA RACE"} {
+		if strings.Contains(logs, word) {
+			return strings.TrimSpace(word)
+		}
+	}
+	return ""
+}
+
 // Report is what a person wants to see of a box when a test failed.
 func (b *Box) Report() string {
 	var out strings.Builder
