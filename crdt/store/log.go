@@ -26,6 +26,9 @@ func (s *Store) Since(seq uint64, maxBytes int) (Page, error) {
 	if s.closed {
 		return Page{}, ErrClosed
 	}
+	if s.reseeding.Load() {
+		return Page{}, ErrReseeding
+	}
 	// Rows numbered after this point may be committed and not yet on disk: a peer must not learn of them, or its cursor
 	// would be ahead of this log after a power cut. It is read before the transaction begins, which therefore
 	// holds all rows up to it.
@@ -100,7 +103,7 @@ type Cursor struct {
 func (s *Store) Cursor(peer string) (Cursor, error) {
 	var c Cursor
 	err := s.view(func(txn *badger.Txn) error {
-		value, known, err := get(txn, []byte(cursorPrefix+peer))
+		value, known, err := get(txn, cursorKey(peer))
 		if err != nil || !known {
 			return err
 		}
@@ -121,8 +124,12 @@ func (s *Store) SetCursor(peer string, c Cursor) error {
 	if peer == "" || len(peer) > crdt.MaxKeyBytes {
 		return fmt.Errorf("set cursor: peer of %d bytes: %w", len(peer), crdt.ErrMalformed)
 	}
-	if err := s.set(cursorPrefix+peer, append(number(c.IndexID), number(c.Seq)...)); err != nil {
+	if err := s.set(string(cursorKey(peer)), c.encode()); err != nil {
 		return fmt.Errorf("set cursor of %s: %w", peer, err)
 	}
 	return nil
 }
+
+func (c Cursor) encode() []byte { return append(number(c.IndexID), number(c.Seq)...) }
+
+func cursorKey(peer string) []byte { return []byte(cursorPrefix + peer) }

@@ -2,9 +2,10 @@ package store
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"llmgw/crdt"
 )
 
 // Reset drops all rows, the log and the cursors, and takes a new IndexID, for a store whose mesh is replaced by another.
@@ -44,6 +45,12 @@ func (s *Store) markReset() error {
 	if err := txn.Set([]byte(sysReset), nil); err != nil {
 		return err
 	}
+	// They told of the mesh that is left.
+	for _, key := range []string{sysTimes, sysRestored, sysSwap} {
+		if err := txn.Delete([]byte(key)); err != nil {
+			return err
+		}
+	}
 	if err := s.commit(txn); err != nil {
 		return err
 	}
@@ -57,21 +64,34 @@ func (s *Store) finishReset() error {
 	if err != nil || !pending {
 		return err
 	}
-	for _, prefix := range []string{asidePrefix, logPrefix, cursorPrefix, rowPrefix} {
-		for more := true; more; {
-			if more, err = s.dropSome([]byte(prefix)); err != nil {
-				return fmt.Errorf("drop %s: %w", prefix, err)
-			}
+	for _, prefix := range []string{stagePrefix, outboxPrefix} {
+		if err := s.drop(prefix); err != nil {
+			return err
 		}
 	}
-	s.seq.Store(0)
-	s.asideFrom.Store(math.MaxUint64)
+	if err := s.dropRows(); err != nil {
+		return err
+	}
+	s.outbox, s.times = map[crdt.Key]uint64{}, times{}
+	s.restored.Store(false)
+	s.reseeding.Store(false)
 	txn := s.db.NewTransaction(true)
 	defer txn.Discard()
 	if err := txn.Delete([]byte(sysReset)); err != nil {
 		return err
 	}
 	return s.commit(txn)
+}
+
+// drop deletes everything under a prefix.
+func (s *Store) drop(prefix string) error {
+	for more := true; more; {
+		var err error
+		if more, err = s.dropSome([]byte(prefix)); err != nil {
+			return fmt.Errorf("drop %s: %w", prefix, err)
+		}
+	}
+	return nil
 }
 
 // dropSome deletes a transaction's worth of keys and says whether there may be more.

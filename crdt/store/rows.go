@@ -24,21 +24,26 @@ type batch struct {
 	bytes   int
 	writes  int
 	changed []crdt.Key
+	marks   []mark
+	sent    map[crdt.Key]uint64 // outbox entries written; 0: dropped
+	// digestKey cannot change while the writer is held.
+	digestKey crdt.DigestKey
 	// asideFrom is the lowest stamp of what the batch set aside.
 	asideFrom crdt.HLC
 }
 
 // begin starts a batch. The caller holds writer, and ends the batch by commit or discard.
 func (s *Store) begin() *batch {
+	key, _ := s.digest.get()
 	return &batch{
-		store: s, txn: s.db.NewTransaction(true), seq: s.seq.Load(),
-		asideFrom: crdt.HLC(s.asideFrom.Load()),
+		store: s, txn: s.db.NewTransaction(true), seq: s.seq.Load(), sent: map[crdt.Key]uint64{},
+		digestKey: key, asideFrom: crdt.HLC(s.asideFrom.Load()),
 	}
 }
 
 // merge joins one item into its row: the one way by which any row changes. It reports whether the row changed.
 func (b *batch) merge(item crdt.Item) (bool, error) {
-	had, logged, err := readRow(b.txn, item.Key)
+	had, encodedHad, logged, err := readRecord(b.txn, item.Key)
 	if err != nil {
 		return false, err
 	}
@@ -51,12 +56,37 @@ func (b *batch) merge(item crdt.Item) (bool, error) {
 		return false, fmt.Errorf("row %s: %w", item.Key, err)
 	}
 	b.seq++
-	record := append(number(b.seq), encoded...)
-	if err := b.write(item.Key, record, logged); err != nil {
+	if err := b.write(item.Key, append(number(b.seq), encoded...), logged); err != nil {
 		return false, fmt.Errorf("row %s: %w", item.Key, err)
+	}
+	if err := b.age(item.Key, had, merged); err != nil {
+		return false, fmt.Errorf("row %s: %w", item.Key, err)
+	}
+	if had.Present() {
+		b.mark(item.Key, encodedHad)
+	}
+	if merged.Present() {
+		b.mark(item.Key, encoded)
 	}
 	b.changed = append(b.changed, item.Key)
 	return true, nil
+}
+
+// writeLocal merges what this store wrote itself, and posts it.
+func (b *batch) writeLocal(item crdt.Item) error {
+	had, _, err := readRow(b.txn, item.Key)
+	if err != nil {
+		return err
+	}
+	if _, err := b.merge(item); err != nil {
+		return err
+	}
+	return b.post(item, had)
+}
+
+// mark lets a row enter the digest, or leave it.
+func (b *batch) mark(key crdt.Key, encoded []byte) {
+	b.marks = append(b.marks, mark{b.digestKey.Bucket(key), b.digestKey.Fingerprint(key, encoded)})
 }
 
 // write stores the record and moves the key's log entry to the end.
@@ -101,6 +131,14 @@ func (b *batch) commit() error {
 	}
 	b.store.seq.Store(b.seq)
 	b.store.asideFrom.Store(uint64(b.asideFrom))
+	b.store.digest.apply(b.marks)
+	for key, seq := range b.sent {
+		if seq == 0 {
+			delete(b.store.outbox, key)
+			continue
+		}
+		b.store.outbox[key] = seq
+	}
 	return nil
 }
 
@@ -147,14 +185,24 @@ func (s *Store) List(namespace string) ([]crdt.Item, error) {
 
 // readRow returns a row and the number of its log entry; a row that was never made is the zero Row and 0.
 func readRow(txn *badger.Txn, key crdt.Key) (crdt.Row, uint64, error) {
+	row, _, seq, err := readRecord(txn, key)
+	return row, seq, err
+}
+
+// readRecord is readRow with the canonical encoding of the row.
+func readRecord(txn *badger.Txn, key crdt.Key) (row crdt.Row, encoded []byte, seq uint64, err error) {
 	if err := key.Validate(); err != nil {
-		return crdt.Row{}, 0, err
+		return crdt.Row{}, nil, 0, err
 	}
 	record, known, err := get(txn, rowKey(key))
 	if err != nil || !known {
-		return crdt.Row{}, 0, err
+		return crdt.Row{}, nil, 0, err
 	}
-	return parseRecord(key, record)
+	row, seq, err = parseRecord(key, record)
+	if err != nil {
+		return crdt.Row{}, nil, 0, err
+	}
+	return row, record[8:], seq, nil
 }
 
 func parseRecord(key crdt.Key, record []byte) (crdt.Row, uint64, error) {

@@ -19,8 +19,11 @@ const (
 	logPrefix    = "g/"
 	sysPrefix    = "m/sys/"
 	metaPrefix   = "m/user/"
+	stagePrefix  = "n/"
+	outboxPrefix = "o/"
 	cursorPrefix = "p/"
 	rowPrefix    = "r/"
+	agePrefix    = "t/"
 )
 
 const (
@@ -29,6 +32,13 @@ const (
 	sysIndex   = sysPrefix + "index"
 	sysCeiling = sysPrefix + "ceiling"
 	sysReset   = sysPrefix + "reset" // present while a reset has not dropped everything yet
+	sysSwap    = sysPrefix + "swap"  // present while a re-seed is being swapped in
+	sysTimes   = sysPrefix + "uptime"
+	sysFloor   = sysPrefix + "floor" // the log has had numbers up to here; set when entries are removed
+	// sysRestored is present while the store is overdue because it was restored or rolled back.
+	sysRestored  = sysPrefix + "restored"
+	sysDigestKey = sysPrefix + "digest_key"
+	formerPrefix = sysPrefix + "former/"
 )
 
 // load checks the schema before anything is written, makes a new store's identity and reads the state kept in memory.
@@ -48,7 +58,17 @@ func (s *Store) load(dir string, o Options) error {
 	if err := s.loadState(o); err != nil {
 		return err
 	}
-	return s.finishReset()
+	if err := s.finishReset(); err != nil {
+		return err
+	}
+	if err := s.finishSwap(); err != nil {
+		return err
+	}
+	if err := s.drop(stagePrefix); err != nil {
+		return err
+	}
+	s.opened = s.seq.Load()
+	return s.scanAtOpen()
 }
 
 // create gives an empty database its schema and identity, all or nothing.
@@ -96,12 +116,30 @@ func (s *Store) loadState(o Options) error {
 		}
 		values[name] = n
 	}
-	s.id = crdt.ReplicaID(values[sysID])
+	s.id.Store(values[sysID])
 	s.index.Store(values[sysIndex])
 	s.clock = crdt.NewClock(o.Now, crdt.HLC(values[sysCeiling]), s.saveCeiling)
 	last, err := s.lastSequence()
 	s.seq.Store(last)
-	return errors.Join(err, s.loadAside())
+	return errors.Join(err, s.loadAside(), s.loadTimes(), s.loadFlags())
+}
+
+func (s *Store) loadFlags() error {
+	_, restored, err := s.raw(sysRestored)
+	if err != nil {
+		return err
+	}
+	s.restored.Store(restored)
+	value, known, err := s.raw(sysDigestKey)
+	if err != nil || !known {
+		return err
+	}
+	var key crdt.DigestKey
+	if copy(key[:], value) != len(value) || len(value) != len(key) {
+		return fmt.Errorf("digest key of %d bytes: %w", len(value), ErrCorrupt)
+	}
+	s.digest.set(key, crdt.Digest{})
+	return nil
 }
 
 // saveCeiling is called by the clock inside of a write, so the writer is held.
@@ -109,11 +147,14 @@ func (s *Store) saveCeiling(ceiling crdt.HLC) error {
 	return s.setRaw(sysCeiling, number(uint64(ceiling)))
 }
 
-// lastSequence reads the end of the log. The newest entry is never removed without a newer one being made, so this is
-// the highest number ever given out under this index ID.
+// lastSequence is the highest number ever given out under this index ID: the end of the log, or what it was when
+// entries at the end were removed.
 func (s *Store) lastSequence() (uint64, error) {
-	var last uint64
-	err := s.db.View(func(txn *badger.Txn) error {
+	last, _, err := s.number(sysFloor)
+	if err != nil {
+		return 0, err
+	}
+	err = s.db.View(func(txn *badger.Txn) error {
 		it := txn.NewIterator(badger.IteratorOptions{Reverse: true})
 		defer it.Close()
 		// In reverse, seeking goes to the greatest key that is not above: one past the longest log key.
@@ -121,8 +162,8 @@ func (s *Store) lastSequence() (uint64, error) {
 		if !it.ValidForPrefix([]byte(logPrefix)) {
 			return nil
 		}
-		var err error
-		last, err = parseLogKey(it.Item().Key())
+		end, err := parseLogKey(it.Item().Key())
+		last = max(last, end)
 		return err
 	})
 	return last, err
@@ -201,5 +242,7 @@ func eachValue(txn *badger.Txn, prefix string, each func(name string, value []by
 	}
 	return nil
 }
+
+func beUint64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
 
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }

@@ -6,10 +6,13 @@
 //	a/<key>         cells of a row that wait aside: crdt.EncodeRow
 //	c/              counters (not used yet)
 //	g/<seq>         local log: sequence number (8 bytes, big endian) -> key of a row
-//	m/sys/<name>    the store's own: schema, ID, index ID, clock ceiling, running reset
+//	m/sys/<name>    the store's own: schema, ID, index ID, clock ceiling, uptime, running reset or swap, ...
 //	m/user/<name>   meta values, never shared
+//	n/<key>         row of a re-seed in progress: crdt.EncodeRow
+//	o/<key>         outbox: what of the row was written here and no peer is known to have; see unsent
 //	p/<peer>        how far this store has pulled from a peer
 //	r/<key>         row: its sequence number (8 bytes), then crdt.EncodeRow
+//	t/<key>         tombstone: uptime (8 bytes) at which this store learned of it
 //	u/              usage (not used yet)
 //
 // # Writing
@@ -73,17 +76,21 @@ type Store struct {
 	disk    *Disk // nil: a directory
 	log     *slog.Logger
 	entropy io.Reader
-	clock   *crdt.Clock
-	id      crdt.ReplicaID
+	now     func() time.Time
 	flush   func() error // db.Sync; tests let it fail
 
-	// index and seq are written under writer and state, and read by anybody.
+	// Written under writer and state, and read by anybody.
+	id    atomic.Uint64
 	index atomic.Uint64
 	seq   atomic.Uint64
 
 	// writer is held by the one write in progress. Lock order: writer, then state.
 	writer sync.Mutex
-	failed error // set once a sync failed; guarded by writer
+	failed error // set once a sync failed; guarded by writer, like the next ones
+	clock  *crdt.Clock
+	times  times
+	outbox map[crdt.Key]uint64 // rows in the outbox and the log entries that tell of them
+	opened uint64              // end of the log when the store was opened
 
 	// state is held for reading by each read, for writing by Reset and Close. No function of a
 	// caller runs under it, so that callers cannot nest it.
@@ -93,7 +100,10 @@ type Store struct {
 	hook    atomic.Pointer[func([]crdt.Item)]
 	watches watchers
 	leads   leads
+	digest  digest
 
+	restored  atomic.Bool // overdue whatever the peers say: restored or rolled back
+	reseeding atomic.Bool
 	behind    atomic.Int64  // see SetBehind
 	asideFrom atomic.Uint64 // lowest stamp that waits aside; the highest of all when none does. Written under writer
 }
@@ -106,7 +116,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, disk: o.Disk, log: o.Log, entropy: o.Entropy, flush: db.Sync}
+	s := &Store{db: db, disk: o.Disk, log: o.Log, entropy: o.Entropy, now: o.Now, flush: db.Sync, outbox: map[crdt.Key]uint64{}}
 	if err := s.load(dir, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store: %w", err), s.Close())
 	}
@@ -145,8 +155,9 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithDetectConflicts(false)
 }
 
-// ID is the identity of this store as a writer. It is made with the store and never changes.
-func (s *Store) ID() crdt.ReplicaID { return s.id }
+// ID is the identity of this store as a writer. It is made with the store, and changes when the store was restored, rolled
+// back or copied, see Rotate and NoteAck: a caller that told it to somebody asks again.
+func (s *Store) ID() crdt.ReplicaID { return crdt.ReplicaID(s.id.Load()) }
 
 // IndexID is random per database and log: a cursor of a peer counts only under the same IndexID.
 func (s *Store) IndexID() uint64 { return s.index.Load() }

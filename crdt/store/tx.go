@@ -54,7 +54,7 @@ func (s *Store) update(fn func(*Tx) error) ([]crdt.Item, error) {
 	var items []crdt.Item
 	for _, key := range slices.Sorted(maps.Keys(tx.written)) {
 		item := crdt.Item{Key: key, Row: tx.written[key]}
-		if _, err := tx.batch.merge(item); err != nil {
+		if err := tx.batch.writeLocal(item); err != nil {
 			return nil, fmt.Errorf("update: %w", err)
 		}
 		items = append(items, item)
@@ -155,7 +155,7 @@ func (tx *Tx) put(k crdt.Key, row crdt.Row, cell string, value []byte, at crdt.H
 		return fmt.Errorf("set %s: %w", k, err)
 	}
 	part := crdt.Row{Length: length, Cells: map[string]crdt.Cell{
-		cell: {At: at, By: tx.store.id, Value: bytes.Clone(value)},
+		cell: {At: at, By: tx.store.ID(), Value: bytes.Clone(value)},
 	}}
 	if crdt.Merge(row, part).Equal(row) {
 		return nil
