@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -230,6 +231,7 @@ func (m *Mesh) pullOver(s *stream) error {
 			return err
 		}
 		if !page.More {
+			m.puller.pulled.Store(v.generation + 1)
 			return nil
 		}
 	}
@@ -268,6 +270,8 @@ func (m *Mesh) takePage(generation uint64, from string, page syncPage) error {
 // puller decides when to pull from whom. One pull per peer runs at a time.
 type puller struct {
 	m *Mesh
+	// pulled is one above the generation in which a pull ended well; 0 for none.
+	pulled atomic.Uint64
 
 	mu     sync.Mutex
 	wanted map[peer.ID]bool
