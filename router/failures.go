@@ -182,6 +182,9 @@ func unserved(view ModelView, last error) *openai.Error {
 	if errors.As(last, &refusal) && refusal.Kind != relay.RefusedEngine {
 		return refused(view, refusal)
 	}
+	if lost := (*holderError)(nil); errors.As(last, &lost) {
+		return holderLost(view.Model.Name, lost.replica)
+	}
 	if relay.IsTimeout(last) {
 		return &openai.Error{
 			Status: http.StatusGatewayTimeout, Type: openai.TypeServer, Code: "engine_timeout",
@@ -206,6 +209,24 @@ func refused(view ModelView, refusal *relay.Refusal) *openai.Error {
 	return &openai.Error{
 		Status: http.StatusServiceUnavailable, Type: openai.TypeUnavailable, Code: "model_moving", Param: "model",
 		Message: fmt.Sprintf("the model %q changes its place: try again", view.Model.Name), RetryAfter: time.Second,
+	}
+}
+
+// holderError is a relay to another box that broke off without a word of it:
+// the box is gone or cut off, and its engine may well be alive.
+type holderError struct {
+	replica Replica
+	err     error
+}
+
+func (e *holderError) Error() string { return fmt.Sprintf("relay to %s: %v", e.replica.Node, e.err) }
+func (e *holderError) Unwrap() error { return e.err }
+
+func holderLost(model string, replica Replica) *openai.Error {
+	return &openai.Error{
+		Status: http.StatusServiceUnavailable, Type: openai.TypeUnavailable, Code: "node_unreachable",
+		Message: fmt.Sprintf("box %s, which serves %q, does not answer: try again", replica.Node, model),
+		Hint:    "llmgw nodes", RetryAfter: time.Second,
 	}
 }
 

@@ -223,11 +223,15 @@ func TestAttemptsHaveOneBudget(t *testing.T) {
 	var replicas []Replica
 	for i := range 10 {
 		peer := fmt.Sprint("p", i)
-		replicas = append(replicas, Replica{Peer: peer, Epoch: 7})
+		replicas = append(replicas, Replica{Peer: peer, Node: "shed", Epoch: 7})
 		entry.mesh.set(peer, dyingHolder(""))
 	}
 	entry.catalog.set(view("m", replicas...))
-	wantError(t, send(t, entry, "POST", chatPath, chatBody), 502, "engine_failed")
+	// The boxes are lost, not their engines: that is what the client is told.
+	e := wantError(t, send(t, entry, "POST", chatPath, chatBody), 503, "node_unreachable")
+	if !strings.Contains(e.Error.Message, "shed") {
+		t.Errorf("the box is not named: %s", e.Error.Message)
+	}
 	if entry.mesh.opened != maxAttempts {
 		t.Errorf("%d attempts", entry.mesh.opened)
 	}

@@ -126,7 +126,7 @@ func (i *inference) attempt(ctx context.Context, replica Replica) error {
 	defer done()
 	answer := relay.Pump(x, i.t.out, relay.Options{
 		Terminated: i.t.route.terminated,
-		Failure:    func(error) []byte { return brokeOff(i.view.Model.Name).Encode(i.t.origin()) },
+		Failure:    func(error) []byte { return i.brokeOff(replica).Encode(i.t.origin()) },
 		Now:        r.now,
 	})
 	r.metrics.relays.WithLabelValues(kind, outcomeOf(ctx, answer.Err)).Inc()
@@ -151,6 +151,15 @@ func (i *inference) settle(ctx context.Context, replica Replica, answer relay.An
 		i.cut = !answer.Sound
 		i.t.r.complain("answer broke off", replica, i.t.id, answer.Err)
 	}
+}
+
+// brokeOff says whose fault it is that an answer ends early. A holder whose
+// engine dies says so itself; silence means that the holder is lost.
+func (i *inference) brokeOff(replica Replica) *openai.Error {
+	if replica.Local {
+		return brokeOff(i.view.Model.Name)
+	}
+	return holderLost(i.view.Model.Name, replica)
 }
 
 // start opens the way to a replica. The returned function frees it.
@@ -181,13 +190,17 @@ func (i *inference) startRemote(ctx context.Context, replica Replica) (*relay.Ex
 	defer cancel()
 	stream, err := r.cfg.Mesh.Open(opening, replica.Peer, mesh.ProtocolInfer)
 	if err != nil {
-		return nil, &relay.BrokenError{Stage: relay.StageConnect, Err: err}
+		return nil, &holderError{replica, &relay.BrokenError{Stage: relay.StageConnect, Err: err}}
 	}
 	hop := relay.Hop{
 		Model: replica.Model, Slot: replica.Slot, Epoch: replica.Epoch, Digest: replica.Digest,
 		Key: i.t.key.ID, RequestID: i.t.id,
 	}
-	return relay.StartRemote(ctx, stream, &i.call, hop, r.cfg.Limits, i.waiting(replica))
+	x, err := relay.StartRemote(ctx, stream, &i.call, hop, r.cfg.Limits, i.waiting(replica))
+	if broken := (*relay.BrokenError)(nil); errors.As(err, &broken) && !relay.IsTimeout(err) {
+		return nil, &holderError{replica, err}
+	}
+	return x, err
 }
 
 // errVanished ends the wait for a holder that is no longer live, or no longer

@@ -21,6 +21,7 @@ import (
 // Replica is a served copy of a model that presence says is Ready.
 type Replica struct {
 	Peer     string // holder
+	Node     string // the holder's name, for people
 	Local    bool
 	Model    string // model ID
 	Slot     int
