@@ -128,7 +128,7 @@ func (a admin) Join(ctx context.Context, r ui.JoinRequest) (ui.JoinResult, error
 		return ui.JoinResult{}, err
 	}
 	// A box always leaves some mesh of its own, and that mesh's keys with it.
-	return ui.JoinResult{MeshID: res.MeshID, Issuer: res.Issuer, Replaced: true, Archive: res.Archive}, nil
+	return ui.JoinResult{MeshID: res.MeshID, Issuer: a.view.Load().name(res.Issuer), Replaced: true, Archive: res.Archive}, nil
 }
 
 // Leave ends this box's membership.

@@ -93,7 +93,7 @@ func (c *controller) settle(v *view) bool {
 	if _, known := n.engines.get(); !known {
 		return false
 	}
-	if !n.settled.Load() && (len(v.nodes) <= 1 || n.now().Sub(n.started) >= settleTime) {
+	if !n.settled.Load() && (len(v.nodes) <= 1 || n.mesh.Pulled() || n.now().Sub(n.started) >= settleTime) {
 		n.settled.Store(true)
 	}
 	return n.settled.Load()

@@ -47,7 +47,7 @@ func (v *view) route(m catalog.Model) router.ModelView {
 			case s.Model != m.ID:
 			case isLive(n) && !n.Presence.Stopping && s.State == catalog.ReplicaReady:
 				out.Replicas = append(out.Replicas, router.Replica{
-					Peer: n.ID, Local: n.State == mesh.StateSelf, Model: m.ID, Slot: s.Slot, Epoch: s.Epoch, Digest: s.Digest,
+					Peer: n.ID, Node: v.name(n.ID), Local: n.State == mesh.StateSelf, Model: m.ID, Slot: s.Slot, Epoch: s.Epoch, Digest: s.Digest,
 					InFlight: s.InFlight, Slots: s.Slots,
 				})
 			case s.State == catalog.ReplicaFailed || s.State == catalog.ReplicaQuarantined || s.State == catalog.ReplicaBackoff:

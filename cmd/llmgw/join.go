@@ -54,7 +54,7 @@ Examples:
 func printJoin(w io.Writer, r ui.JoinResult) {
 	fmt.Fprintf(w, "joined mesh %s, admitted by %s\n", r.MeshID, r.Issuer)
 	if r.Replaced {
-		fmt.Fprintln(w, "this box's own mesh is gone, and its API keys with it; those of the joined mesh work here")
+		fmt.Fprintln(w, "this box's own mesh is gone, and with it its API keys, the first API key too; those of the joined mesh work here")
 	}
 	if r.Archive != "" {
 		fmt.Fprintf(w, "the former state is archived in %s\n", r.Archive)
