@@ -38,13 +38,9 @@ func (s *Store) NoteAck(c Cursor) (rolledBack bool, err error) {
 	return false, nil
 }
 
-// forgotten gives a store that lost a part of its past another identity. Of the outbox only what this process wrote
-// stays: the rest may have been sent, and deleted by others, in the life that is forgotten.
+// forgotten gives a store that lost a part of its past another identity.
 func (s *Store) forgotten() error {
 	if err := s.writable(); err != nil {
-		return err
-	}
-	if err := s.clearOutbox(s.opened); err != nil {
 		return err
 	}
 	if err := s.rotate(true); err != nil {
@@ -67,8 +63,12 @@ func (s *Store) Rotate() error {
 }
 
 // rotate changes the identity in one transaction. Cells and counters of the former ID stay as they are; nothing is
-// ever written under it again. The caller holds writer.
+// ever written under it again. Of the outbox only what this process wrote stays: the rest may have been sent, and
+// deleted by others, in the life of the other copy. The caller holds writer.
 func (s *Store) rotate(overdue bool) error {
+	if err := s.clearOutbox(s.opened); err != nil {
+		return err
+	}
 	id, err := s.random()
 	if err != nil {
 		return err

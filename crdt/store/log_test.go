@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -211,30 +210,3 @@ func TestInterruptedResetIsFinishedByOpen(t *testing.T) {
 		t.Error("the reset was done again")
 	}
 }
-
-func TestBackupHoldsEverything(t *testing.T) {
-	s := open(t, t.TempDir())
-	set(t, s, crdt.NewKey("models", "m"), "a", "v")
-	if err := s.SetMeta("boot", []byte("7")); err != nil {
-		t.Fatal(err)
-	}
-	var archive bytes.Buffer
-	if err := s.Backup(&archive); err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	load(t, dir, &archive)
-	copied := open(t, dir)
-	meta, _, err := copied.Meta("boot")
-	if err != nil || string(meta) != "7" || value(t, copied, crdt.NewKey("models", "m"), "a") != "v" || copied.Sequence() != 1 {
-		t.Errorf("the backup lacks something: meta %q, %v", meta, err)
-	}
-	full := errors.New("disk full")
-	if err := s.Backup(failingWriter{full}); !errors.Is(err, full) {
-		t.Errorf("backup to a full disk: %v", err)
-	}
-}
-
-type failingWriter struct{ err error }
-
-func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }

@@ -3,7 +3,9 @@ package store
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,14 +20,14 @@ var ErrReseeding = errors.New("store is being re-seeded")
 // ErrReseedOver: the re-seed was finished or aborted, or the store was reset or rolled back meanwhile.
 var ErrReseedOver = errors.New("re-seed has ended")
 
-// Reseed replaces the rows of an overdue store by those of a peer. Rows merge into it beside the old ones, which
-// stay readable; Finish swaps. What this store wrote itself and no peer had is then written again, except
+// Reseed brings an overdue store to what a peer holds. Rows merge into it beside the old ones, which stay readable; Finish
+// swaps:
 //
-//   - to a row that the peer holds at a higher Length, and
-//   - an edit of a row that the peer does not hold: it was deleted meanwhile.
+//   - A row that the peer holds too, deleted or not, is merged.
+//   - A row that the peer does not hold may have been deleted and forgotten. It goes, unless this store itself made it, or
+//     deleted it, and no peer was known to have that: then what it wrote is written again.
 //
-// Everything else that only this store held is gone: it cannot be told from what was deleted. Counters stay.
-// Not finished, by a crash too, a re-seed leaves the store as it was.
+// Counters stay. Not finished, by a crash too, a re-seed leaves the store as it was.
 type Reseed struct {
 	store *Store
 	index uint64 // another one since: the store was reset or rolled back, and this re-seed ended with it
@@ -155,7 +157,7 @@ type swap struct {
 
 // Phases of a swap; each may be begun again after a crash.
 const (
-	swapDrop  = 1 // old rows, log and cursors go
+	swapDrop  = 1 // rows that the peer does not hold go, and all cursors
 	swapApply = 2 // staged rows, then the outbox, are written
 )
 
@@ -206,7 +208,7 @@ func (s *Store) finishSwap() error {
 		return err
 	}
 	if w.phase == swapDrop {
-		if err := s.dropRows(); err != nil {
+		if err := s.dropUnstaged(); err != nil {
 			return err
 		}
 		w.phase = swapApply
@@ -225,18 +227,59 @@ func (s *Store) finishSwap() error {
 	return s.endSwap(w)
 }
 
-// dropRows removes all rows and what goes with them.
-func (s *Store) dropRows() error {
-	for _, prefix := range []string{asidePrefix, logPrefix, cursorPrefix, rowPrefix, agePrefix, sysFloor} {
-		if err := s.drop(prefix); err != nil {
+// dropUnstaged removes the rows that the peer does not hold, and all cursors: what the dropped rows' authors still have is
+// to be pulled again.
+func (s *Store) dropUnstaged() error {
+	if err := s.drop(cursorPrefix); err != nil {
+		return err
+	}
+	gone := map[crdt.Key]bool{}
+	err := s.db.View(func(txn *badger.Txn) error {
+		for _, prefix := range []string{rowPrefix, asidePrefix} {
+			for _, key := range keysOf(txn, []byte(prefix), math.MaxInt) {
+				_, staged, err := get(txn, stageKey(crdt.Key(key[len(prefix):])))
+				if err != nil {
+					return err
+				}
+				if !staged {
+					gone[crdt.Key(key[len(prefix):])] = true
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	keys := slices.Sorted(maps.Keys(gone))
+	for len(keys) > 0 {
+		if keys, err = s.dropPage(keys); err != nil {
 			return err
 		}
 	}
-	s.seq.Store(0)
-	s.asideFrom.Store(math.MaxUint64)
-	key, _ := s.digest.get()
-	s.digest.set(key, crdt.Digest{})
 	return nil
+}
+
+func (s *Store) dropPage(keys []crdt.Key) (rest []crdt.Key, err error) {
+	b := s.begin()
+	defer b.discard()
+	for len(keys) > 0 && !b.full() {
+		row, encoded, seq, err := readRecord(b.txn, keys[0])
+		if err != nil {
+			return nil, err
+		}
+		if row.Present() {
+			b.mark(keys[0], encoded)
+		}
+		if err := b.removeAll(rowKey(keys[0]), logKey(seq), ageKey(keys[0]), asideKey(keys[0])); err != nil {
+			return nil, err
+		}
+		keys = keys[1:]
+	}
+	if err := b.set([]byte(sysFloor), number(b.seq)); err != nil {
+		return nil, err
+	}
+	return keys, b.commit()
 }
 
 // applyStaged writes a transaction's worth of staged rows.

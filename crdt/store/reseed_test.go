@@ -288,3 +288,15 @@ func TestCrashDuringReseed(t *testing.T) {
 	}
 	t.Error("the re-seed never came to its end")
 }
+
+// Whatever the peer holds at no higher Length cannot have been deleted unseen: it is merged, whoever wrote it.
+func TestReseedMergesWhatThePeerHoldsToo(t *testing.T) {
+	a, b := meshOfTwo(t, "deleted by another", "edited by another")
+	merge(t, b.Store, crdt.Item{Key: row("deleted by another"), Row: crdt.Row{Length: 2}},
+		item(row("edited by another"), "b", remote(5, 77, "by another")))
+	uptime(t, a.Store, 30*day)
+	reseed(t, b, a, "a")
+	if diff := cmp.Diff(map[string]string{"edited by another": "a=from a b=by another"}, present(t, b.Store)); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -81,6 +82,20 @@ func (s *Store) finishReset() error {
 		return err
 	}
 	return s.commit(txn)
+}
+
+// dropRows removes all rows and what goes with them.
+func (s *Store) dropRows() error {
+	for _, prefix := range []string{asidePrefix, logPrefix, cursorPrefix, rowPrefix, agePrefix, sysFloor} {
+		if err := s.drop(prefix); err != nil {
+			return err
+		}
+	}
+	s.seq.Store(0)
+	s.asideFrom.Store(math.MaxUint64)
+	key, _ := s.digest.get()
+	s.digest.set(key, crdt.Digest{})
+	return nil
 }
 
 // drop deletes everything under a prefix.

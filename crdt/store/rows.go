@@ -116,6 +116,15 @@ func (b *batch) remove(key []byte) error {
 	return badgerError(b.txn.Delete(key))
 }
 
+func (b *batch) removeAll(keys ...[]byte) error {
+	for _, key := range keys {
+		if err := b.remove(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (b *batch) full() bool {
 	return len(b.changed) >= pageItems || b.writes >= 4*pageItems || b.bytes >= pageBytes
 }

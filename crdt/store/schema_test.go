@@ -3,7 +3,6 @@ package store_test
 import (
 	"encoding/binary"
 	"errors"
-	"io"
 	"strings"
 	"testing"
 
@@ -109,17 +108,5 @@ func TestDamagedStoreIsSaidToBe(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
-	}
-}
-
-// load makes a database of a backup.
-func load(t *testing.T, dir string, archive io.Reader) {
-	t.Helper()
-	db, err := badger.Open(badger.DefaultOptions(dir).WithLogger(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(db.Load(archive, 16), db.Close()); err != nil {
-		t.Fatal(err)
 	}
 }

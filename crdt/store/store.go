@@ -179,11 +179,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	var kept error
-	if s.disk != nil {
-		kept = s.disk.release()
-	}
-	if err := errors.Join(kept, s.db.Close()); err != nil {
+	if err := closeBadger(s.db, s.disk); err != nil {
 		return fmt.Errorf("close store: %w", err)
 	}
 	return nil

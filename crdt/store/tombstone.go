@@ -130,10 +130,8 @@ func (b *batch) purge(key crdt.Key, row crdt.Row, seq uint64) error {
 	if aside.Length != 0 && aside.Length < row.Length {
 		keys = append(keys, asideKey(key))
 	}
-	for _, k := range keys {
-		if err := b.remove(k); err != nil {
-			return err
-		}
+	if err := b.removeAll(keys...); err != nil {
+		return err
 	}
 	if _, posted := b.store.outbox[key]; posted {
 		return b.dropOutbox(key)
