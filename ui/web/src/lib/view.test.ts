@@ -4,7 +4,7 @@ import { curl, lacksEngine, memories, modelView, nodeState, nodeTone, quote, rep
 
 function model(over: Partial<Model>): Model {
   return {
-    id: 'm', name: 'm', aliases: [], source: '', digest: '', size_bytes: null, format: 'gguf', architecture: '',
+    id: 'm', name: 'm', aliases: [], require: [], forbid: [], source: '', digest: '', size_bytes: null, format: 'gguf', architecture: '',
     state: 'served', wanted: 0, pin: '', embeddings: false, context: null, memory_need: null, loaded: false,
     loaded_on: [], on_disk: [], problem: '', fix: '', ...over,
   }
@@ -22,7 +22,7 @@ const nothing: Hardware = { arch: '', os: '', threads: null, ram_total: null, ra
 
 function node(over: Partial<Node>): Node {
   return {
-    id: 'p', name: 'attic', role: 'admin', state: 'live', version: '', last_contact_seconds: null, skew_seconds: null,
+    id: 'p', name: 'attic', labels: [], location: '', cordoned: false, role: 'admin', state: 'live', version: '', last_contact_seconds: null, skew_seconds: null,
     path: '', api: [], stopping: false, hardware: nothing, engines: [], disk_free: null, fetches: [], ...over,
   }
 }
@@ -86,6 +86,8 @@ test('a box that told no device still has a bar for its RAM', () => {
 
 test('states of nodes', () => {
   expect(nodeState(node({ state: 'self' }))).toBe('this node')
+  expect(nodeState(node({ state: 'self', cordoned: true }))).toBe('this node, cordoned')
+  expect(nodeState(node({ cordoned: true }))).toBe('live, cordoned')
   expect(nodeTone(node({ state: 'live', stopping: true }))).toBe('warn')
   expect(nodeTone(node({ state: 'new in a later version' }))).toBe('idle')
   expect(stale(node({ state: 'dead' }))).toBe(true)
