@@ -111,10 +111,11 @@ func Up(ctx context.Context, src Sources, build Build, stdout, stderr io.Writer)
 // fails.
 func New(cfg Config, settings []ui.Setting, build Build, log *slog.Logger) (_ *Node, err error) {
 	n := &Node{
-		cfg: cfg, settings: settings, build: build, log: log, now: time.Now, entropy: rand.Reader,
-		bootTime: time.Now(), started: time.Now(), registry: prometheus.NewRegistry(), kick: make(chan struct{}, 1),
+		cfg: cfg, settings: settings, build: build, log: log, now: wallClock(), entropy: rand.Reader,
+		registry: prometheus.NewRegistry(), kick: make(chan struct{}, 1),
 		dead: deadSince{},
 	}
+	n.bootTime, n.started = n.now(), n.now()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
