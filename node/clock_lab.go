@@ -4,29 +4,16 @@ package node
 
 import (
 	"os"
-	"strconv"
-	"strings"
 	"time"
 )
 
-// wallClock is the clock that every part of the node is given. In the lab it
-// runs ahead or behind by the seconds that stand in the file named by
-// LLMGW_LAB_CLOCK, read anew each time, so that a test can step it. Monotonic
-// readings stay: a stepped wall clock must not disturb what measures spans.
+// wallClock is the clock that every part of the node is given. In the lab it is
+// wrong by the duration in LLMGW_LAB_CLOCK_OFFSET, such as "-3h", for a whole
+// run: spans are measured as ever, only the time of day is off.
 func wallClock() func() time.Time {
-	path := os.Getenv("LLMGW_LAB_CLOCK")
-	if path == "" {
+	offset, err := time.ParseDuration(os.Getenv("LLMGW_LAB_CLOCK_OFFSET"))
+	if err != nil {
 		return time.Now
 	}
-	return func() time.Time {
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			return time.Now()
-		}
-		seconds, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
-		if err != nil {
-			return time.Now()
-		}
-		return time.Now().Add(time.Duration(seconds) * time.Second)
-	}
+	return func() time.Time { return time.Now().Add(offset) }
 }
