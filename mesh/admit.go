@@ -84,7 +84,7 @@ func (m *Mesh) offerJoin(v *view, p peer.ID, ask joinAsk) (joinOffer, error) {
 	case string(ask.Mesh) != string(v.mesh[:]):
 		return joinOffer{}, &token.Error{Kind: token.WrongMesh}
 	case v.roster.standing(p) == banned:
-		return joinOffer{}, &token.Error{Kind: token.Banned, Detail: v.roster.bans[p].Reason}
+		return joinOffer{}, &token.Error{Kind: token.Banned, Detail: v.roster.bans[p].body.Reason}
 	case !ok || !v.roster.active(m.self):
 		return joinOffer{}, &token.Error{Kind: token.WrongMesh}
 	case ask.By == byToken && !self.admin():
@@ -138,7 +138,7 @@ func (m *Mesh) admitBySecret(v *view, p peer.ID, proof joinProof) error {
 		if now.generation != v.generation {
 			return errMeshReplaced
 		}
-		return tx.SetAt(memberKey(p), recordCell(body.Serial), proof.Record, crdt.HLC(body.Serial))
+		return tx.SetAt(memberKey(p), recordCell(body), proof.Record, crdt.HLC(body.Serial))
 	})
 	if err != nil {
 		return err
@@ -195,9 +195,12 @@ func (m *Mesh) redeem(v *view, p peer.ID, t token.Transcript, proof []byte) erro
 		if err := m.usable(body, row); err != nil {
 			return err
 		}
-		if now.roster.admitters[p.String()] && body.Role != RoleAdmin {
+		if ban, ok := now.roster.bans[p]; ok {
+			return &token.Error{Kind: token.Banned, Detail: ban.body.Reason}
+		}
+		if now.roster.admitters[p] && body.Role != RoleAdmin {
 			// Its old records still make it one; taking that away needs more.
-			return &token.Error{Kind: token.Refused, Detail: "this box was an admin here and cannot come back as less under its old identity"}
+			return &token.Error{Kind: token.Refused, Detail: "this box was an admin here; an admin must demote it before it can come back as less"}
 		}
 		return m.writeAdmission(now, tx, p, body.Role, t.Token)
 	})
@@ -220,31 +223,26 @@ func (m *Mesh) writeAdmission(v *view, tx rowWriter, p peer.ID, role Role, id to
 	if err := tx.Set(tokenKey(id), useCell(p, serial), []byte(m.self.String())); err != nil {
 		return err
 	}
-	return m.writeRecord(v, tx, p, role, serial, m.now().Unix())
+	return m.writeRecord(v, tx, p, memberBody{Role: role, Serial: serial, Joined: m.now().Unix(), Token: id[:]})
 }
 
-// writeRecord signs a member's record by this box and writes it.
-func (m *Mesh) writeRecord(v *view, tx rowWriter, p peer.ID, role Role, serial uint64, joined int64) error {
-	body := memberBody{
-		Mesh: v.mesh[:], Peer: p.String(), Role: role, Serial: serial, Issuer: m.self.String(), Joined: joined,
+// writeRecord completes a member's record, signs it by this box and writes it.
+func (m *Mesh) writeRecord(v *view, tx rowWriter, p peer.ID, body memberBody) error {
+	self, ok := v.roster.members[m.self]
+	if !ok {
+		return ErrNotMember
 	}
+	body.Mesh, body.Peer, body.At = v.mesh[:], p.String(), m.stamp(v)
+	body.Issuer, body.IssuerSerial = m.self.String(), self.record.Serial
 	blob, err := sign(kindMember, body, m.privateKey())
 	if err != nil {
 		return err
 	}
-	return tx.SetAt(memberKey(p), recordCell(serial), blob, crdt.HLC(serial))
+	return tx.SetAt(memberKey(p), recordCell(body), blob, crdt.HLC(body.Serial))
 }
 
-// resign puts this box's signature under the records that only p signed, so that
-// they outlive p's word.
-func (m *Mesh) resign(v *view, tx rowWriter, p peer.ID) error {
-	for id, member := range v.roster.members {
-		if member.record.Issuer != p.String() || id == p || id == m.self {
-			continue
-		}
-		if err := m.writeRecord(v, tx, id, member.record.Role, v.roster.floors[id]+1, member.record.Joined); err != nil {
-			return err
-		}
-	}
-	return nil
+// stamp is a hybrid time for what is signed: this box's clock, and after all that
+// it knows to be signed.
+func (m *Mesh) stamp(v *view) crdt.HLC {
+	return min(max(crdt.StampOf(m.now()), v.roster.lastAt+1), maxStamp)
 }

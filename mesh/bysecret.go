@@ -101,7 +101,7 @@ func (m *Mesh) askBySecret(ctx context.Context, p peer.ID, addrs []string) error
 // recordAbove is this box's own record with a serial that the other side takes for
 // new: after a leave the one at hand is used up there.
 func (m *Mesh) recordAbove(v *view, r root, floor uint64) (memberBody, []byte, error) {
-	if self, ok := v.roster.members[m.self]; ok && self.record.Serial > floor {
+	if self, ok := v.roster.members[m.self]; ok && self.record.Issuer == "" && self.record.Serial > floor {
 		return self.record, self.signed.blob, nil
 	}
 	return m.rootRecord(r, floor+1)

@@ -148,7 +148,8 @@ func (g *guestList) notifiee() network.Notifiee {
 func (g *guestList) connected(c network.Conn) {
 	p := c.RemotePeer()
 	g.mu.Lock()
-	member := g.m.view.Load().roster.active(p)
+	r := g.m.view.Load().roster
+	member := r.active(p)
 	if !member {
 		g.conns[c] = time.AfterFunc(g.stay, func() { g.expire(c) })
 	}
@@ -156,6 +157,8 @@ func (g *guestList) connected(c network.Conn) {
 	if member {
 		g.m.conns.Protect(p, "member")
 		g.m.links.connected(p)
+	} else if r.removed(p) {
+		g.m.tellVerdict(p)
 	}
 }
 

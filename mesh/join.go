@@ -55,7 +55,7 @@ func (m *Mesh) Join(ctx context.Context, tokenText string, replace bool) (JoinRe
 	if err != nil {
 		return JoinResult{}, err
 	}
-	result := JoinResult{MeshID: meshID(t.Mesh).String(), Issuer: issuer.String(), Replaced: !m.Provisional()}
+	result := JoinResult{MeshID: meshID(t.Mesh).String(), Issuer: issuer.String(), Replaced: !m.Provisional() && m.view.Load().mesh != t.Mesh}
 	if result.Replaced {
 		if result.Archive, err = m.archive(); err != nil {
 			return JoinResult{}, fmt.Errorf("join: %w", err)
@@ -76,6 +76,8 @@ func (m *Mesh) mayJoin(t token.Token, replace bool) error {
 	switch {
 	case v.mesh == t.Mesh && v.roster.active(m.self):
 		return &token.Error{Kind: token.AlreadyMember}
+	case v.mesh == t.Mesh && v.roster.outcast:
+		return nil // it comes back to its own mesh
 	case m.Provisional():
 		return nil
 	case !replace:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,32 +111,37 @@ func TestBannedBoxIsShutOut(t *testing.T) {
 	eventually(t, "c knows", func() bool { return c.mesh.view.Load().roster.standing(b.peer()) == banned })
 	allLive(t, a, c)
 
-	// The banned box still believes that it is a member; nobody answers it.
-	refused := func() bool {
-		s, err := b.mesh.Open(context.Background(), a.id(), ProtocolInfer)
-		if err != nil {
-			return true
-		}
-		defer s.Reset()
-		s.Write([]byte("x"))
-		s.SetReadDeadline(time.Now().Add(patience))
-		_, err = s.Read(make([]byte, 1))
-		return err != nil
+	// The banned box is told, and says so itself.
+	eventually(t, "b knows", func() bool { _, out := b.mesh.Banned(); return out })
+	if ban, _ := b.mesh.Banned(); ban.By != a.id() || ban.Reason != "lost laptop" || ban.At.IsZero() {
+		t.Errorf("b says %+v", ban)
 	}
-	for range 3 {
-		if !refused() {
-			t.Error("a banned box was served")
-		}
+	if err := b.mesh.Serving(); err == nil || !strings.Contains(err.Error(), "lost laptop") {
+		t.Errorf("b serves: %v", err)
+	}
+	if nodes := b.mesh.Nodes(); len(nodes) != 3 || nodes[0].State != StateSelf {
+		t.Errorf("b lists %+v", nodes)
+	}
+	if _, err := b.mesh.Open(context.Background(), a.id(), ProtocolInfer); !errors.Is(err, ErrNotMember) {
+		t.Errorf("b opens a stream: %v", err)
 	}
 	select {
 	case <-open:
 		t.Error("the handler saw a stream of a banned box")
 	default:
 	}
-	// With a good token it is told why, and stays out.
-	if err := b.mesh.Leave(context.Background()); err != nil {
-		t.Fatal(err)
+	// It started again with its old state, and knows it at once.
+	b.kill()
+	b.start()
+	if _, out := b.mesh.Banned(); !out {
+		t.Error("b forgot that it was banned")
 	}
+	a.put("secret", "x")
+	eventually(t, "c has the row", func() bool { return c.get("secret") == "x" })
+	if b.get("secret") != "" {
+		t.Error("b reads what was written after its ban")
+	}
+	// With a good token it is told why, and stays out.
 	_, err = b.mesh.Join(context.Background(), a.token(TokenOptions{}), false)
 	if e := wantKind(t, err, token.Banned); e.Detail != "lost laptop" {
 		t.Errorf("reason %q", e.Detail)
@@ -157,8 +163,11 @@ func TestBanRefusals(t *testing.T) {
 	if err := a.mesh.Ban(ctx, a.id(), ""); err == nil {
 		t.Error("a box banned itself")
 	}
-	if err := b.mesh.Ban(ctx, a.id(), ""); err == nil {
-		t.Error("a box banned the one that its own membership hangs on")
+	if err := a.mesh.Unban(ctx, b.id()); err == nil {
+		t.Error("unbanned one who is not banned")
+	}
+	if err := a.mesh.Promote(ctx, b.id()); err == nil {
+		t.Error("promoted an admin")
 	}
 	if err := a.mesh.Ban(ctx, newBox(t, "x").id(), ""); !errors.Is(err, ErrNotMember) {
 		t.Errorf("a stranger: %v", err)

@@ -110,14 +110,16 @@ func soundCell(mesh meshID, id peer.ID, name string, cell crdt.Cell) error {
 		_, err = checkRecord(mesh, id, name, cell)
 	case name == cellLeft:
 		_, err = checkLeft(mesh, id, cell)
-	case name == cellBan:
-		_, err = checkBan(mesh, id, cell)
+	case isRuling(name):
+		_, err = checkRuling(mesh, id, name, cell)
 	}
 	return err
 }
 
-// authorisedMember keeps the cells whose signer may say so, given all that is
-// known now and all that came along.
+// authorisedMember keeps the cells whose signer could say so, given all that is
+// known now and all that came along. Whether what they say stands is judged
+// anew on every box from all cells: of two rulings against each other both must be
+// everywhere.
 func authorisedMember(mesh meshID, union *roster, item crdt.Item) (*crdt.Item, int) {
 	id, err := memberKeyPeer(item.Key)
 	if err != nil {
@@ -126,7 +128,7 @@ func authorisedMember(mesh meshID, union *roster, item crdt.Item) (*crdt.Item, i
 	cells := maps.Clone(item.Row.Cells)
 	dropped := 0
 	for name, cell := range item.Row.Cells {
-		if issuer, signed := issuerOf(mesh, id, name, cell); signed && !union.mayAdmit(issuer) {
+		if by, signed := signerOf(mesh, id, name, cell); signed && !union.ever[by] {
 			delete(cells, name)
 			dropped++
 		}
@@ -137,24 +139,21 @@ func authorisedMember(mesh meshID, union *roster, item crdt.Item) (*crdt.Item, i
 	return &crdt.Item{Key: item.Key, Row: crdt.Row{Length: 1, Cells: cells}}, dropped
 }
 
-// issuerOf says whose admin word a sound cell is; the other cells are nobody's.
-func issuerOf(mesh meshID, id peer.ID, name string, cell crdt.Cell) (issuer string, signed bool) {
+// signerOf says by which admin's word a sound cell is; the genesis and the peer
+// itself need nobody's.
+func signerOf(mesh meshID, id peer.ID, name string, cell crdt.Cell) (by term, signed bool) {
 	switch {
 	case isRecord(name):
-		if body, err := checkRecord(mesh, id, name, cell); err == nil {
-			return body.Issuer, true
+		if rec, err := checkRecord(mesh, id, name, cell); err == nil {
+			return term{rec.issuer, rec.body.IssuerSerial}, rec.issuer != ""
 		}
-	case name == cellBan:
-		if body, err := checkBan(mesh, id, cell); err == nil {
-			return body.Issuer, true
+	case isRuling(name):
+		if r, err := checkRuling(mesh, id, name, cell); err == nil {
+			return term{r.issuer, r.body.IssuerSerial}, true
 		}
 	}
-	return "", false
+	return term{}, false
 }
-
-// mayAdmit says whether records signed by the issuer count. One who left counts:
-// what an admin signed outlives its leaving.
-func (r *roster) mayAdmit(issuer string) bool { return issuer == "" || r.admitters[issuer] }
 
 // mergeItems joins rows in memory, with the store's own merge function.
 func mergeItems(sets ...[]crdt.Item) []crdt.Item {
@@ -180,7 +179,7 @@ func mergeItems(sets ...[]crdt.Item) []crdt.Item {
 // recordItem is the row part that makes p a member.
 func recordItem(p peer.ID, body memberBody, blob []byte, by crdt.ReplicaID) crdt.Item {
 	return crdt.Item{Key: memberKey(p), Row: crdt.Row{Length: 1, Cells: map[string]crdt.Cell{
-		recordCell(body.Serial): {At: crdt.HLC(body.Serial), By: by, Value: blob},
+		recordCell(body): {At: crdt.HLC(body.Serial), By: by, Value: blob},
 	}}}
 }
 

@@ -20,7 +20,13 @@ func (m *Mesh) reload() (*view, error) {
 		return nil, fmt.Errorf("read members: %w", err)
 	}
 	v := &view{generation: old.generation, mesh: old.mesh, roster: evaluate(old.mesh, rows)}
+	v.roster.outcast = v.roster.removed(m.self)
 	m.view.Store(v)
+	if v.roster.outcast && !old.roster.outcast {
+		ban := v.roster.banOf(m.self)
+		m.log.Error("THIS BOX WAS REMOVED FROM ITS MESH and serves no more; to return it needs to be unbanned and a new token",
+			"mesh", v.mesh.String(), "by", ban.By, "reason", ban.Reason, "at", ban.At)
+	}
 	if m.host != nil {
 		m.enforce(old.roster, v)
 	}
@@ -34,7 +40,7 @@ func (m *Mesh) enforce(old *roster, v *view) {
 		switch {
 		case v.roster.active(p):
 			m.conns.Protect(p, "member")
-		case m.conns.Unprotect(p, "member"), v.roster.standing(p) == banned:
+		case m.conns.Unprotect(p, "member"), v.roster.removed(p):
 			m.forget(p)
 		}
 	}

@@ -12,6 +12,14 @@
 // identify answer, streams are refused, pubsub is silent, and the connection
 // is closed after 15 s.
 //
+// A ban or demotion ends what its subject signed as an admin, but for the records
+// that the ruling itself names: for those its issuer vouches. Rulings are judged
+// on every box from all signed cells, in the order of their hybrid stamps (see
+// court): an earlier ban makes a later one of the banned void, and a ruling
+// that would leave no active admin is void. Only a pardon and a new token bring a
+// banned box back. A box that was removed is told by whomever it connects to, and
+// serves no more.
+//
 // # Liveness
 //
 // Each pair of members keeps one heartbeat stream. What decides is when this box
@@ -112,6 +120,7 @@ type Mesh struct {
 	guests *guestList
 	counts counters
 
+	name atomic.Pointer[string]
 	view atomic.Pointer[view]
 	// swap is held shared by whoever merges remote rows or writes membership
 	// rows, exclusively while the mesh is replaced.
@@ -186,6 +195,9 @@ func newMesh(cfg Config) (*Mesh, error) {
 	m.life, m.cancel = context.WithCancel(context.Background())
 	m.boot, err = nextBoot(cfg.Store, cfg.Now())
 	if err != nil {
+		return nil, err
+	}
+	if err := m.loadName(); err != nil {
 		return nil, err
 	}
 	m.gater = newGater(m)

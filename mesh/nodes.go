@@ -33,6 +33,10 @@ func (m *Mesh) Nodes() []Node {
 	for p, member := range v.roster.members {
 		nodes = append(nodes, m.node(v, p, member))
 	}
+	if _, ok := v.roster.members[m.self]; !ok {
+		// It was removed: to itself it is still there.
+		nodes = append(nodes, m.node(v, m.self, &member{id: m.self, role: RoleMember}))
+	}
 	slices.SortFunc(nodes, func(a, b Node) int {
 		if a.State == StateSelf || b.State == StateSelf {
 			return cmp.Compare(rank(a), rank(b))
@@ -50,14 +54,14 @@ func rank(n Node) int {
 }
 
 func (m *Mesh) node(v *view, p peer.ID, member *member) Node {
-	n := Node{ID: p.String(), Name: member.name, Role: member.record.Role, State: StateDead}
+	n := Node{ID: p.String(), Name: member.name, Role: member.role, State: StateDead}
 	switch {
 	case p == m.self:
 		n.State, n.Heard = StateSelf, true
 		n.Presence, _ = m.presence.current()
 		n.Name = n.Presence.Name
 		return n
-	case !v.roster.active(p):
+	case member.standing != active:
 		n.State = StateLeft
 		return n
 	}

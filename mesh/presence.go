@@ -32,7 +32,7 @@ type presenceBoard struct {
 
 func newPresenceBoard(m *Mesh) *presenceBoard {
 	b := &presenceBoard{m: m, version: 1}
-	b.now = catalog.Presence{Peer: m.self.String(), Boot: m.boot, Sequence: 1, Name: cleanName(m.cfg.Name), Version: m.cfg.Version}
+	b.now = catalog.Presence{Peer: m.self.String(), Boot: m.boot, Sequence: 1, Name: m.Name(), Version: m.cfg.Version}
 	return b
 }
 
@@ -40,7 +40,7 @@ func newPresenceBoard(m *Mesh) *presenceBoard {
 // moves from what was announced.
 func (b *presenceBoard) set(p catalog.Presence) {
 	p.Peer, p.Boot = b.m.self.String(), b.m.boot
-	p.Name, p.Version = cleanName(b.m.cfg.Name), b.m.cfg.Version
+	p.Name, p.Version = b.m.Name(), b.m.cfg.Version
 	p.Addresses = b.m.addresses()
 	coarse, err := marshal(coarsePresence(p))
 	if err != nil || len(coarse) > maxPresence/2 {

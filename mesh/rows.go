@@ -41,7 +41,7 @@ func (m *Mesh) publishSelf() error {
 		if !v.roster.active(m.self) {
 			return nil // one who left or was banned says nothing
 		}
-		if err := tx.Set(memberKey(m.self), cellName, []byte(cleanName(m.cfg.Name))); err != nil {
+		if err := tx.Set(memberKey(m.self), cellName, []byte(m.Name())); err != nil {
 			return err
 		}
 		return tx.Set(memberKey(m.self), cellAddresses, addrs)

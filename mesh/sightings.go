@@ -76,7 +76,7 @@ func (s *sightings) list(r *roster) []Sighting {
 	var out []Sighting
 	for _, g := range s.all() {
 		id, err := peer.Decode(g.Peer)
-		if err == nil && (id == s.m.self || r.active(id)) {
+		if err == nil && (id == s.m.self || r.standing(id) == active) {
 			continue
 		}
 		key := cmp.Or(g.Peer, firstOf(g.Addrs))
@@ -182,7 +182,7 @@ func readStatic(text string) (addr string, id peer.ID, err error) {
 // announcement is what mDNS tells of this box now.
 func (m *Mesh) announcement() discovery.Self {
 	return discovery.Self{
-		Peer: m.self.String(), Name: cleanName(m.cfg.Name), Port: m.port(), Boot: m.boot,
+		Peer: m.self.String(), Name: m.Name(), Port: m.port(), Boot: m.boot,
 		Hint: m.view.Load().mesh.hint(m.self),
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"llmgw/crdt"
 )
 
 // Kinds of signed blobs. The kind is part of what is signed, so that no blob
@@ -14,7 +16,7 @@ import (
 const (
 	kindMember = "member"
 	kindLeft   = "left"
-	kindBan    = "ban"
+	kindRuling = "ruling"
 	kindToken  = "token"
 )
 
@@ -48,6 +50,13 @@ type memberBody struct {
 	// Genesis is the genesis record when its key signed: the chain's end carries
 	// its own proof.
 	Genesis []byte `cbor:"7,keyasint,omitempty"`
+	// IssuerSerial is the issuer's own record by which it was an admin.
+	IssuerSerial uint64 `cbor:"8,keyasint,omitempty"`
+	// Admission is the serial of the record by which the peer came in; 0: this one.
+	// A promotion carries it on, so that it does not bring back one who left.
+	Admission uint64   `cbor:"9,keyasint,omitempty"`
+	Token     []byte   `cbor:"10,keyasint,omitempty"` // ID of the token that was redeemed
+	At        crdt.HLC `cbor:"11,keyasint,omitempty"` // when it was signed, by the issuer
 }
 
 // leftBody is a member's own word that it left. It ends the record with its
@@ -59,14 +68,38 @@ type leftBody struct {
 	At     int64  `cbor:"4,keyasint"`
 }
 
-// banBody removes a peer by an admin's word.
-type banBody struct {
+// Kinds of rulings.
+const (
+	rulingBan    = "ban"    // the peer is no member, and what it signed counts no more
+	rulingDemote = "demote" // the peer stays, and what it signed counts no more
+	rulingPardon = "pardon" // a banned peer may be admitted anew; nothing of old comes back
+)
+
+// maxStamp keeps room above every stamp that is taken.
+const maxStamp crdt.HLC = 1 << 62
+
+// rulingBody is an admin's word about a peer.
+type rulingBody struct {
 	Mesh   []byte `cbor:"1,keyasint"`
 	Peer   string `cbor:"2,keyasint"`
-	Serial uint64 `cbor:"3,keyasint"` // of the record that it ends
-	Issuer string `cbor:"4,keyasint"`
-	At     int64  `cbor:"5,keyasint"`
-	Reason string `cbor:"6,keyasint,omitempty"`
+	Serial uint64 `cbor:"3,keyasint"` // above all that the issuer knew of the peer; also the stamp of its cell
+	Kind   string `cbor:"4,keyasint"`
+	Issuer string `cbor:"5,keyasint"`
+	// IssuerSerial is the issuer's own record by which it was an admin.
+	IssuerSerial uint64   `cbor:"6,keyasint"`
+	At           crdt.HLC `cbor:"7,keyasint"` // above the stamps of all rulings that the issuer knew
+	Reason       string   `cbor:"8,keyasint,omitempty"`
+	// Keeps are the records that only the peer had vouched for and for which the
+	// issuer does so by this: they hold as if it had signed them.
+	Keeps []keep `cbor:"9,keyasint,omitempty"`
+}
+
+// keep names one record.
+type keep struct {
+	_      struct{} `cbor:",toarray"`
+	Peer   string
+	Serial uint64
+	Hash   []byte // SHA-256 of the signed blob
 }
 
 // tokenBody is a join token as shared state knows it: no secret in it.

@@ -23,6 +23,7 @@ const (
 	protocolJoin      = "/llmgw/join/1"
 	protocolSync      = "/llmgw/sync/1"
 	protocolHeartbeat = "/llmgw/hb/1"
+	protocolVerdict   = "/llmgw/verdict/1"
 )
 
 // openWait bounds an Open whose context has no deadline: dial, negotiation and
@@ -122,10 +123,19 @@ func (m *Mesh) begin(ctx context.Context, s *stream, proto string) error {
 // streams of members reach it, and their hello has been checked. The handler
 // MUST Close or Reset the stream.
 func (m *Mesh) Handle(proto string, h func(Stream)) {
-	m.handle(proto, true, func(s *stream) { h(s) })
+	m.handle(proto, members, func(s *stream) { h(s) })
 }
 
-func (m *Mesh) handle(proto string, membersOnly bool, h func(*stream)) {
+// Who may use a protocol.
+func members(r *roster, p peer.ID) bool { return r.active(p) }
+
+func anybody(*roster, peer.ID) bool { return true }
+
+// everMembers are those who are or once were members: of two boxes that banned each
+// other each must hear the other's ruling.
+func everMembers(r *roster, p peer.ID) bool { return r.newest[p] != nil }
+
+func (m *Mesh) handle(proto string, may func(*roster, peer.ID) bool, h func(*stream)) {
 	m.host.SetStreamHandler(protocol.ID(proto), func(raw network.Stream) {
 		if !m.handlers.enter() {
 			raw.Reset()
@@ -133,7 +143,7 @@ func (m *Mesh) handle(proto string, membersOnly bool, h func(*stream)) {
 		}
 		defer m.handlers.leave()
 		s := &stream{Stream: raw, m: m}
-		if err := m.accept(s, proto, membersOnly); err != nil {
+		if err := m.accept(s, proto, may); err != nil {
 			m.refuse(s, proto, err)
 			return
 		}
@@ -142,8 +152,8 @@ func (m *Mesh) handle(proto string, membersOnly bool, h func(*stream)) {
 }
 
 // accept checks who is there before it says a word, then exchanges hellos.
-func (m *Mesh) accept(s *stream, proto string, membersOnly bool) error {
-	if membersOnly && !m.view.Load().roster.active(s.peer()) {
+func (m *Mesh) accept(s *stream, proto string, may func(*roster, peer.ID) bool) error {
+	if !may(m.view.Load().roster, s.peer()) {
 		return ErrNotMember
 	}
 	ctx, cancel := context.WithTimeout(m.life, helloWait)
@@ -202,7 +212,8 @@ func (l *refusalLog) first(p peer.ID, now time.Time) bool {
 
 // handleProtocols registers what the mesh itself speaks.
 func (m *Mesh) handleProtocols() {
-	m.handle(protocolJoin, false, m.serveJoin)
-	m.handle(protocolSync, true, m.serveSync)
-	m.handle(protocolHeartbeat, true, m.serveHeartbeat)
+	m.handle(protocolJoin, anybody, m.serveJoin)
+	m.handle(protocolSync, members, m.serveSync)
+	m.handle(protocolHeartbeat, members, m.serveHeartbeat)
+	m.handle(protocolVerdict, everMembers, m.serveVerdict)
 }

@@ -181,14 +181,14 @@ func checkToken(v *view, id token.ID, row crdt.Row) (*tokenBody, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, key, err := peerKey(body.Issuer)
+	issuer, key, err := peerKey(body.Issuer)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case string(body.Mesh) != string(v.mesh[:]), string(body.ID) != string(id[:]):
 		return nil, errors.New("token record is of another token")
-	case !v.roster.mayAdmit(body.Issuer):
+	case !v.roster.admitters[issuer]:
 		return nil, errors.New("token was not made by an admin")
 	}
 	return &body, env.check(kindToken, key)
