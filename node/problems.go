@@ -14,6 +14,9 @@ import (
 // new box simply has not got yet stands there too: it says the next step.
 func (a admin) problems(v *view) []ui.Problem {
 	var out []ui.Problem
+	if err := a.mesh.Serving(); err != nil {
+		out = append(out, ui.Problem{Text: err.Error(), Fix: "ask an admin to type `llmgw nodes readmit`, then join by a new token; or llmgw leave" + a.stateDirFlag()})
+	}
 	out = append(out, a.memberProblems(v)...)
 	out = append(out, a.modelProblems(v)...)
 	return append(out, a.engineProblems(v)...)

@@ -8,6 +8,7 @@ import "context"
 type Backend interface {
 	BoxAdmin
 	MeshAdmin
+	MemberAdmin
 	ModelAdmin
 	PlacementAdmin
 	EngineAdmin

@@ -88,6 +88,24 @@ func (b *fakeBackend) Pull(_ context.Context, r PullRequest, progress func(Progr
 	return Model{Name: r.As}, err
 }
 
+func (b *fakeBackend) RemoveNode(_ context.Context, r MemberRequest) (MemberResult, error) {
+	return MemberResult{ID: "p", Name: r.Node}, b.note(r)
+}
+
+func (b *fakeBackend) ReadmitNode(_ context.Context, r MemberRequest) (MemberResult, error) {
+	return MemberResult{ID: "p", Name: r.Node}, b.note(r)
+}
+
+func (b *fakeBackend) SetRole(_ context.Context, r RoleRequest) (MemberResult, error) {
+	return MemberResult{ID: "p", Name: r.Node}, b.note(r)
+}
+
+func (b *fakeBackend) Rename(_ context.Context, r RenameRequest) (MemberResult, error) {
+	return MemberResult{ID: "p", Name: r.Name}, b.note(r)
+}
+
+func (b *fakeBackend) RevokeToken(_ context.Context, id string) error { return b.note(id) }
+
 func (b *fakeBackend) Why(_ context.Context, r WhyRequest) (WhyResult, error) {
 	return WhyResult{Model: r.Model, Slots: []WhySlot{{Owner: "attic", Reason: "the only node with an engine"}}}, b.note(r)
 }

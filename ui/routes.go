@@ -31,7 +31,7 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 // routes is the whole admin API.
 func (u *UI) routes() []route {
 	b := u.cfg.Backend
-	return []route{
+	return append(u.memberRoutes(), []route{
 		{"GET", "status", session, u.getStatus},
 		{"GET", "overview", session, u.getOverview},
 		{"GET", "nodes", session, u.getNodes},
@@ -58,7 +58,7 @@ func (u *UI) routes() []route {
 		{"POST", "keys/first", socketOnly, accept(bare(b.FirstKey), func(o *KeyResult) { o.SchemaVersion = SchemaVersion })},
 		{"DELETE", "keys/{key}", socketOnly, u.deleteKey},
 		{"POST", "ui-link", socketOnly, accept(u.newLink, func(*LinkResult) {})},
-	}
+	}...)
 }
 
 // socketDoor opens every declared route.

@@ -14,7 +14,18 @@ import (
 func newToken() *cobra.Command {
 	cmd := &cobra.Command{Use: "token", Short: "Make and list join tokens", Args: exactly(0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newTokenNew(), newTokenList())
+	cmd.AddCommand(newTokenNew(), newTokenList(), &cobra.Command{
+		Use: "revoke ID", Short: "Make a join token worth nothing", Args: exactly(1, "the ID of a token"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withDaemon(cmd, func(c *ui.Client) error {
+				if err := c.RevokeToken(cmd.Context(), args[0]); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s is revoked\n", args[0])
+				return nil
+			})
+		},
+	})
 	return cmd
 }
 
