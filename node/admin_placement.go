@@ -101,7 +101,7 @@ func (a admin) change(v *view, r ui.WhatIfRequest) (placement.Change, error) {
 // imaginary is a box with so much memory that has every engine and every file.
 func imaginary(v *view, bytes int64) *placement.Node {
 	n := placement.Node{ID: "new box", Name: "new box", Live: true, Presence: catalog.Presence{
-		Engines: []catalog.EngineInfo{{Name: catalog.EngineLlamaCpp}, {Name: catalog.EngineSim}}, Inventory: catalog.Inventory{RAMFree: &bytes},
+		Complete: true, Engines: []catalog.EngineInfo{{Name: catalog.EngineLlamaCpp}, {Name: catalog.EngineSim}}, Inventory: catalog.Inventory{RAMFree: &bytes},
 	}}
 	for _, m := range v.models {
 		n.Presence.Weights = append(n.Presence.Weights, m.Source.Digest)

@@ -61,11 +61,7 @@ func (c *controller) round() error {
 	if err != nil {
 		return err
 	}
-	// Before the engines are known, what peers heard of this node before its
-	// restart is nearer to the truth.
-	if _, known := n.engines.get(); known {
-		n.mesh.SetPresence(v.own)
-	}
+	n.mesh.SetPresence(v.own)
 	if !c.settle(v) || n.stopping.Load() {
 		return nil
 	}
@@ -90,7 +86,7 @@ func (c *controller) followMesh() error {
 // settle holds decisions back after boot until peers' state had time to come.
 func (c *controller) settle(v *view) bool {
 	n := c.node
-	if _, known := n.engines.get(); !known {
+	if !v.own.Complete {
 		return false
 	}
 	if !n.settled.Load() && (len(v.nodes) <= 1 || n.mesh.Pulled() || n.now().Sub(n.started) >= settleTime) {

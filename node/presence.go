@@ -11,7 +11,7 @@ import (
 
 // presence is what this node tells of itself now.
 func (n *Node) presence() catalog.Presence {
-	engines, _ := n.engines.get()
+	engines, known := n.engines.get()
 	return catalog.Presence{
 		Peer: n.mesh.Self(), Name: n.cfg.Name, Version: n.build.Version, API: n.apiAddresses(),
 		Inventory: n.hardware.Inventory(context.Background()),
@@ -20,6 +20,7 @@ func (n *Node) presence() catalog.Presence {
 		Weights:   n.fetch.Digests(),
 		Fetches:   n.fetches.list(),
 		Stopping:  n.stopping.Load(),
+		Complete:  known,
 		DiskFree:  n.fetch.DiskFree(),
 	}
 }
@@ -39,7 +40,7 @@ func (e *engineList) set(list []catalog.EngineInfo) {
 }
 
 // get says false before the first look has ended: then nothing is known, which
-// must not be told to others as "no engine".
+// is not the same as no engine.
 func (e *engineList) get() ([]catalog.EngineInfo, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -277,7 +277,10 @@ type Presence struct {
 	Weights   []string        `json:"weights"` // digests on disk
 	Fetches   []FetchStatus   `json:"fetches,omitempty"`
 	Stopping  bool            `json:"stopping,omitempty"`
-	DiskFree  *int64          `json:"disk_free,omitempty"` // bytes where weights go
+	// Complete: engines and weights are told. A daemon that has just started
+	// is heard before it knows them; what it does not tell then it may have.
+	Complete bool   `json:"complete"`
+	DiskFree *int64 `json:"disk_free,omitempty"` // bytes where weights go
 }
 
 // Replica finds the node's replica of one slot of a model.

@@ -72,6 +72,9 @@ func (p *planner) unfit(m catalog.Model, n Node) string {
 	if n.Presence.Stopping {
 		return "is stopping"
 	}
+	if !n.Presence.Complete {
+		return "has just started and has not told yet what it has"
+	}
 	if n.Settings.Cordoned {
 		return "is cordoned"
 	}

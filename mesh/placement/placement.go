@@ -209,7 +209,7 @@ func (p *planner) mayStay(m catalog.Model, current catalog.Assignment, owner Nod
 	if m.Labels.Refuses(owner.Settings.Labels) != "" {
 		return false
 	}
-	if !owner.Live {
+	if !owner.Live || !owner.Presence.Complete {
 		return true
 	}
 	if r, ok := owner.Presence.Replica(m.ID, current.Slot); ok && r.State == catalog.ReplicaReady {

@@ -24,7 +24,7 @@ func model(id string, min int) catalog.Model {
 
 func able(id string, free int64) Node {
 	return Node{ID: id, Name: "box-" + id, Live: true, Presence: catalog.Presence{
-		Peer: id, Engines: []catalog.EngineInfo{{Name: catalog.EngineLlamaCpp}}, Weights: []string{digest},
+		Peer: id, Complete: true, Engines: []catalog.EngineInfo{{Name: catalog.EngineLlamaCpp}}, Weights: []string{digest},
 		Inventory: catalog.Inventory{RAMFree: &free},
 	}}
 }
@@ -33,6 +33,9 @@ func with(n Node, change func(*Node)) Node {
 	change(&n)
 	return n
 }
+
+// started is a node that is heard and has told nothing yet.
+func started(id string) Node { return Node{ID: id, Name: "box-" + id, Live: true} }
 
 func ready(n Node, model string) Node {
 	n.Presence.Replicas = append(slices.Clone(n.Presence.Replicas), catalog.ReplicaStatus{Model: model, State: catalog.ReplicaReady})
@@ -71,6 +74,12 @@ func TestPlan(t *testing.T) {
 			Nodes: []Node{ready(able("a", 0), "m"), able("b", 9<<30)}}, "a", false, false, "before"},
 		{"sticky: an owner that is not heard keeps its slot", Input{Models: []catalog.Model{model("m", 1)}, Assignments: owns("a", 3),
 			Nodes: []Node{with(able("a", 0), func(n *Node) { n.Live = false }), able("b", 9<<30)}}, "a", false, false, ""},
+		{"sticky: an owner that has just started keeps its slot", Input{Models: []catalog.Model{model("m", 1)}, Assignments: owns("a", 3),
+			Nodes: []Node{started("a"), able("b", 9<<30)}}, "a", false, false, ""},
+		{"a pinned owner that has just started keeps its slot", Input{Models: []catalog.Model{pinned("a")}, Assignments: owns("a", 3),
+			Nodes: []Node{started("a"), able("b", 9<<30)}}, "a", false, false, ""},
+		{"a node that has just started is given nothing", Input{Models: []catalog.Model{model("m", 1)}, Nodes: []Node{started("a")}},
+			"", false, true, "has just started"},
 		{"a gone owner loses it", Input{Models: []catalog.Model{model("m", 1)}, Assignments: owns("a", 3),
 			Nodes: []Node{with(able("a", 0), func(n *Node) { n.Live, n.Gone = false, true }), able("b", 9<<30)}}, "b", true, false, ""},
 		{"an owner whose file went away loses it unless it serves", Input{Models: []catalog.Model{model("m", 1)}, Assignments: owns("a", 3),
