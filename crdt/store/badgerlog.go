@@ -5,12 +5,21 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 )
 
 // badgerLog passes badger's messages on. What it calls info is of use only when badger itself is looked into.
-type badgerLog struct{ log *slog.Logger }
+type badgerLog struct {
+	log  *slog.Logger
+	lost *atomic.Bool // set when badger goes on without a damaged table, of which it tells in its log alone
+}
 
-func (b badgerLog) Errorf(format string, args ...any) { b.print(slog.LevelError, format, args) }
+func (b badgerLog) Errorf(format string, args ...any) {
+	if b.lost != nil && strings.HasPrefix(format, "Ignoring table") {
+		b.lost.Store(true)
+	}
+	b.print(slog.LevelError, format, args)
+}
 
 func (b badgerLog) Warningf(format string, args ...any) { b.print(slog.LevelWarn, format, args) }
 

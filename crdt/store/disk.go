@@ -61,8 +61,8 @@ func (d *Disk) open(o badger.Options) (*badger.DB, error) {
 	return db, nil
 }
 
-// memoryTable leaves room for the largest transaction, a full page with a row that is as large again.
-const memoryTable = 16 << 20
+// memoryTable is half of what a disk gets: a store in memory is opened often and holds little.
+const memoryTable = 8 << 20
 
 // release keeps the content of the database that is about to be closed.
 func (d *Disk) release() error {

@@ -54,6 +54,27 @@ func (e *LockedError) Error() string {
 
 func (e *LockedError) Unwrap() error { return e.Err }
 
+// CorruptError says that the store in Dir is damaged. It is ErrCorrupt to errors.Is.
+type CorruptError struct {
+	Dir string
+	Err error // what is damaged
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("store %s is damaged (%v): move it away, then either restore a backup to its place, or start with an "+
+		"empty one and join again, which pulls everything from the peers", e.Dir, e.Err)
+}
+
+func (e *CorruptError) Unwrap() []error { return []error{ErrCorrupt, e.Err} }
+
+var errTableLost = errors.New("the checksum of a table is wrong")
+
+// causes are those of badger's errors that say nothing about the content of the directory.
+var causes = []string{
+	"permission denied", "operation not permitted", "no space left", "read-only file system", "too many open files",
+	"input/output error", "cannot allocate memory", "not a directory",
+}
+
 // openError turns badger's error of opening dir into ours.
 func openError(dir string, err error) error {
 	// Badger formats the cause into its text, so that errors.Is finds nothing.
@@ -61,7 +82,12 @@ func openError(dir string, err error) error {
 		pid := lockHolder(dir)
 		return &LockedError{Dir: dir, PID: pid, Command: commandOf(pid), Err: err}
 	}
-	return fmt.Errorf("open store %s: %w", dir, err)
+	for _, cause := range causes {
+		if strings.Contains(err.Error(), cause) {
+			return fmt.Errorf("open store %s: %w", dir, err)
+		}
+	}
+	return &CorruptError{Dir: dir, Err: err}
 }
 
 // lockHolder reads the advisory pid file that badger writes beside its lock.

@@ -1,5 +1,7 @@
 package store
 
+import "github.com/dgraph-io/badger/v4"
+
 // FailSync makes every sync to disk fail from now on.
 func (s *Store) FailSync(err error) {
 	s.writer.Lock()
@@ -16,5 +18,18 @@ func (s *Store) OnSync(fn func()) {
 		err := flush()
 		fn()
 		return err
+	}
+}
+
+// Poke changes a raw key of the open database; a nil value deletes it.
+func (s *Store) Poke(key string, value []byte) {
+	err := s.db.Update(func(txn *badger.Txn) error {
+		if value == nil {
+			return txn.Delete([]byte(key))
+		}
+		return txn.Set([]byte(key), value)
+	})
+	if err != nil {
+		panic(err)
 	}
 }

@@ -66,7 +66,7 @@ func (s *Store) Rotate() error {
 // ever written under it again. Of the outbox only what this process wrote stays: the rest may have been sent, and
 // deleted by others, in the life of the other copy. The caller holds writer.
 func (s *Store) rotate(overdue bool) error {
-	if err := s.clearOutbox(s.opened); err != nil {
+	if err := s.doubtOutbox(); err != nil {
 		return err
 	}
 	id, err := s.random()

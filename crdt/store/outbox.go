@@ -3,6 +3,8 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -47,6 +49,9 @@ func decodeUnsent(key crdt.Key, value []byte) (unsent, error) {
 // post adds a local write to the outbox. had is the row before it.
 func (b *batch) post(item crdt.Item, had crdt.Row) error {
 	entry := unsent{seq: b.seq, made: item.Row.Length > had.Length, part: item.Row}
+	if entry.made {
+		b.raised = append(b.raised, item.Key)
+	}
 	value, known, err := get(b.txn, outboxKey(item.Key))
 	if err != nil {
 		return err
@@ -110,6 +115,40 @@ func (s *Store) clearOutbox(seq uint64) error {
 			return nil
 		}
 	}
+}
+
+// doubtOutbox drops what was in the outbox when the store was opened, and what this process only added to rows that
+// were made before. The caller holds writer.
+func (s *Store) doubtOutbox() error {
+	if err := s.clearOutbox(s.opened); err != nil {
+		return err
+	}
+	b := s.begin()
+	defer func() { b.discard() }()
+	for _, key := range slices.Sorted(maps.Keys(s.outbox)) {
+		if s.raised[key] {
+			continue
+		}
+		value, _, err := get(b.txn, outboxKey(key))
+		if err != nil {
+			return err
+		}
+		entry, err := decodeUnsent(key, value)
+		if err != nil {
+			return err
+		}
+		entry.made = false
+		if err := b.putOutbox(key, entry); err != nil {
+			return err
+		}
+		if b.full() {
+			if err := b.commit(); err != nil {
+				return err
+			}
+			b = s.begin()
+		}
+	}
+	return b.commit()
 }
 
 func outboxKey(key crdt.Key) []byte { return append([]byte(outboxPrefix), key...) }

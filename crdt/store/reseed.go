@@ -24,8 +24,13 @@ var ErrReseedOver = errors.New("re-seed has ended")
 // swaps:
 //
 //   - A row that the peer holds too, deleted or not, is merged.
-//   - A row that the peer does not hold may have been deleted and forgotten. It goes, unless this store itself made it, or
+//   - A tombstone stays: it can only be of use.
+//   - A present row that the peer does not hold may have been deleted and forgotten. It goes, unless this store itself made it, or
 //     deleted it, and no peer was known to have that: then what it wrote is written again.
+//
+// A write counts as known to a peer once that peer's pull was noted by NoteAck; the mesh offers a write to a live peer
+// before it acknowledges it, so that what is left here was written alone. One that others got by gossip only, and
+// deleted while this node was away, would come back.
 //
 // Counters stay. Not finished, by a crash too, a re-seed leaves the store as it was.
 type Reseed struct {
@@ -227,7 +232,7 @@ func (s *Store) finishSwap() error {
 	return s.endSwap(w)
 }
 
-// dropUnstaged removes the rows that the peer does not hold, and all cursors: what the dropped rows' authors still have is
+// dropUnstaged removes the present rows that the peer does not hold, and all cursors: what the dropped rows' authors still have is
 // to be pulled again.
 func (s *Store) dropUnstaged() error {
 	if err := s.drop(cursorPrefix); err != nil {
@@ -268,10 +273,12 @@ func (s *Store) dropPage(keys []crdt.Key) (rest []crdt.Key, err error) {
 		if err != nil {
 			return nil, err
 		}
+		gone := [][]byte{asideKey(keys[0])}
 		if row.Present() {
 			b.mark(keys[0], encoded)
+			gone = append(gone, rowKey(keys[0]), logKey(seq))
 		}
-		if err := b.removeAll(rowKey(keys[0]), logKey(seq), ageKey(keys[0]), asideKey(keys[0])); err != nil {
+		if err := b.removeAll(gone...); err != nil {
 			return nil, err
 		}
 		keys = keys[1:]

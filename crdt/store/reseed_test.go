@@ -183,10 +183,14 @@ func TestWritesThatAPeerHasAreNotWrittenAgain(t *testing.T) {
 	}
 }
 
-func TestWhoeverNeverSyncedIsNotOverdue(t *testing.T) {
+func TestWhoHoldsRowsAndNeverSyncedIsOverdue(t *testing.T) {
 	s := newClocked(t)
 	if s.Overdue(1000 * day) {
-		t.Error("a fresh store is overdue")
+		t.Error("an empty store is overdue")
+	}
+	set(t, s.Store, row("m"), "a", "v")
+	if s.Overdue(12*day) || !s.Overdue(13*day) {
+		t.Error("a store that has not pulled yet counts from the mesh's beginning")
 	}
 	must(t, s.NoteSync(1000*day))
 	if s.MeshUptime() != 1000*day || s.Overdue(1012*day) || !s.Overdue(1013*day) {

@@ -73,7 +73,7 @@ func (s *Store) finishReset() error {
 	if err := s.dropRows(); err != nil {
 		return err
 	}
-	s.outbox, s.times = map[crdt.Key]uint64{}, times{}
+	s.outbox, s.raised, s.times = map[crdt.Key]uint64{}, map[crdt.Key]bool{}, times{}
 	s.restored.Store(false)
 	s.reseeding.Store(false)
 	txn := s.db.NewTransaction(true)

@@ -26,6 +26,7 @@ type batch struct {
 	changed []crdt.Key
 	marks   []mark
 	sent    map[crdt.Key]uint64 // outbox entries written; 0: dropped
+	raised  []crdt.Key          // rows that the local write made or deleted
 	// digestKey cannot change while the writer is held.
 	digestKey crdt.DigestKey
 	// asideFrom is the lowest stamp of what the batch set aside.
@@ -141,9 +142,13 @@ func (b *batch) commit() error {
 	b.store.seq.Store(b.seq)
 	b.store.asideFrom.Store(uint64(b.asideFrom))
 	b.store.digest.apply(b.marks)
+	for _, key := range b.raised {
+		b.store.raised[key] = true
+	}
 	for key, seq := range b.sent {
 		if seq == 0 {
 			delete(b.store.outbox, key)
+			delete(b.store.raised, key)
 			continue
 		}
 		b.store.outbox[key] = seq

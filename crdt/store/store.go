@@ -44,6 +44,7 @@ import (
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
 
 	"llmgw/crdt"
 )
@@ -55,6 +56,10 @@ type Options struct {
 	Log     *slog.Logger
 	// Disk, when set, keeps the store in memory instead of in a directory.
 	Disk *Disk
+	// Reserve is how many bytes have to be free on the disk for a write to be taken; 0 stands for DefaultReserve.
+	Reserve int64
+	// Free tells how many bytes are free on the disk of a directory. Without it the system is asked.
+	Free func(dir string) (int64, error)
 }
 
 func (o Options) withDefaults() Options {
@@ -67,6 +72,12 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Reserve == 0 {
+		o.Reserve = DefaultReserve
+	}
+	if o.Free == nil && o.Disk == nil {
+		o.Free = freeSpace
+	}
 	return o
 }
 
@@ -74,6 +85,9 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	db      *badger.DB
 	disk    *Disk // nil: a directory
+	dir     string
+	reserve int64
+	free    func(string) (int64, error) // nil: memory
 	log     *slog.Logger
 	entropy io.Reader
 	now     func() time.Time
@@ -90,6 +104,7 @@ type Store struct {
 	clock  *crdt.Clock
 	times  times
 	outbox map[crdt.Key]uint64 // rows in the outbox and the log entries that tell of them
+	raised map[crdt.Key]bool   // those that this process made or deleted
 	opened uint64              // end of the log when the store was opened
 
 	// state is held for reading by each read, for writing by Reset and Close. No function of a
@@ -108,16 +123,23 @@ type Store struct {
 	asideFrom atomic.Uint64 // lowest stamp that waits aside; the highest of all when none does. Written under writer
 }
 
-// Open opens the store in dir and makes both when they do not exist. Errors: *LockedError when another process has it
-// open, *NewerSchemaError when a newer llmgw wrote it; neither changes what is stored in dir.
+// Open opens the store in dir and makes both when they do not exist. It reads every row once. Errors: *LockedError when
+// another process has it open, *NewerSchemaError when a newer llmgw wrote it, *CorruptError when it is damaged, ErrNoSpace when
+// the disk is full. None of them changes what is stored in dir.
 func Open(dir string, o Options) (*Store, error) {
 	o = o.withDefaults()
 	db, err := openBadger(dir, o)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, disk: o.Disk, log: o.Log, entropy: o.Entropy, now: o.Now, flush: db.Sync, outbox: map[crdt.Key]uint64{}}
+	s := &Store{
+		db: db, disk: o.Disk, dir: dir, reserve: o.Reserve, free: o.Free, log: o.Log, entropy: o.Entropy, now: o.Now,
+		flush: db.Sync, outbox: map[crdt.Key]uint64{}, raised: map[crdt.Key]bool{},
+	}
 	if err := s.load(dir, o); err != nil {
+		if errors.Is(err, ErrCorrupt) {
+			err = &CorruptError{Dir: dir, Err: err}
+		}
 		return nil, errors.Join(fmt.Errorf("open store: %w", err), s.Close())
 	}
 	return s, nil
@@ -125,22 +147,44 @@ func Open(dir string, o Options) (*Store, error) {
 
 func openBadger(dir string, o Options) (*badger.DB, error) {
 	if o.Disk != nil {
-		return o.Disk.open(badgerOptions("", o.Log))
+		return o.Disk.open(badgerOptions("", badgerLog{log: o.Log}))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	db, err := badger.Open(badgerOptions(dir, o.Log))
+	if err := checkSpace(dir, o.Free, o.Reserve/openShare); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if err := checkFiles(dir); err != nil {
+		return nil, err
+	}
+	var lost atomic.Bool
+	db, err := tryBadger(badgerOptions(dir, badgerLog{log: o.Log, lost: &lost}))
 	if err != nil {
 		return nil, openError(dir, err)
+	}
+	if lost.Load() {
+		return nil, errors.Join(&CorruptError{Dir: dir, Err: errTableLost}, db.Close())
 	}
 	return db, nil
 }
 
+// tryBadger turns a panic of badger over what it finds in the directory into an error.
+func tryBadger(o badger.Options) (db *badger.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("badger: %v", r)
+		}
+	}()
+	return badger.Open(o)
+}
+
 // badgerOptions sizes badger for thousands of small rows on a box whose memory belongs to engines.
-func badgerOptions(dir string, log *slog.Logger) badger.Options {
+func badgerOptions(dir string, log badgerLog) badger.Options {
 	return badger.DefaultOptions(dir).
-		WithLogger(badgerLog{log}).
+		WithLogger(log).
+		// A damaged table shows when the store is opened, not when a row of it is first read.
+		WithChecksumVerificationMode(options.OnTableRead).
 		WithMetricsEnabled(false).
 		// Each write is followed by one db.Sync, which costs less than a sync per log file and entry.
 		WithSyncWrites(false).
@@ -193,14 +237,6 @@ func (s *Store) view(fn func(txn *badger.Txn) error) error {
 		return ErrClosed
 	}
 	return s.db.View(fn)
-}
-
-// writable says whether a write may begin. The caller holds writer.
-func (s *Store) writable() error {
-	if s.closed {
-		return ErrClosed
-	}
-	return s.failed
 }
 
 // commit makes a transaction durable. The caller holds writer.

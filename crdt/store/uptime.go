@@ -67,7 +67,8 @@ func (s *Store) Overdue(peerUptime time.Duration) bool {
 	if s.restored.Load() {
 		return true
 	}
-	return s.times.synced != 0 && peerUptime-s.times.synced >= overdueAfter
+	// Who holds nothing brings nothing back. Who holds rows and has never pulled everything knows of no deletion at all.
+	return s.seq.Load() > 0 && peerUptime-s.times.synced >= overdueAfter
 }
 
 // MergeNormally ends that this store is overdue, without a re-seed: there is nobody to re-seed from. Deleted rows may come
@@ -100,7 +101,7 @@ func (s *Store) MergeNormally(peerUptime time.Duration) error {
 type times struct {
 	own    time.Duration // what AddUptime added up: the age of tombstones is told by it
 	mesh   time.Duration
-	synced time.Duration // mesh time of the last complete pull; 0: none yet
+	synced time.Duration // mesh time of the last complete pull; 0 before the first
 }
 
 func (t times) encode() []byte {
