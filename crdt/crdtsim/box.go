@@ -12,20 +12,34 @@ import (
 
 // box is one node: its disk, the store on it, its clock and what is under way to it.
 type box struct {
-	name   string
-	disk   *store.Disk
-	store  *store.Store
-	offset time.Duration
-	side   int // of the cut; boxes of one side reach each other
-	inbox  []message
-	seen   map[crdt.Key]crdt.Row // the highest state of each row that this disk showed
-	kept   []*store.Disk         // copies made earlier, to roll back to
+	name     string
+	disk     *store.Disk
+	store    *store.Store
+	offset   time.Duration
+	side     int  // of the cut; boxes of one side reach each other
+	off      bool // powered down
+	met      bool // has met a peer since it booted: before, it gossips nothing
+	acks     map[string]store.Cursor
+	inbox    []message
+	seen     map[crdt.Key]crdt.Row // the highest state of each row that this disk showed
+	kept     *store.Disk           // a copy made earlier, to roll back to
+	keptEnd  store.Cursor          // the end of its log
+	doubtful bool                  // rolled back, and no peer has noticed yet
+	twin     bool                  // a clone under the identity of another box, or that box
+	backup   []byte                // one made earlier, to restore
+	life     int                   // counts disks
+	made     int                   // counts rows that nobody else writes
+	own      []crdt.Key            // these rows
 }
 
 type message struct {
 	side int
+	sent time.Time
 	data []byte
 }
+
+// messageLife is how long the network may hold a message back.
+const messageLife = 5 * time.Minute
 
 // pageBytes is tiny, so that each pull takes several pages and is interrupted between them.
 const pageBytes = 120
@@ -39,18 +53,22 @@ func (s *sim) add(disk *store.Disk) error {
 
 // boot opens the store on the box's disk.
 func (s *sim) boot(b *box) error {
-	opened, err := store.Open("", store.Options{
-		Now: func() time.Time { return s.wall.Add(b.offset) }, Entropy: entropy{s.rand}, Disk: b.disk,
-	})
+	opened, err := store.Open("", s.options(b, b.disk))
 	if err != nil {
 		return err
 	}
-	b.store = opened
+	b.store, b.met, b.acks = opened, false, map[string]store.Cursor{}
 	opened.OnLocalWrite(func(items []crdt.Item) { s.acknowledged(b, items) })
 	if b.seen == nil {
 		b.seen, err = rowsOf(opened)
 	}
 	return err
+}
+
+func (s *sim) options(b *box, disk *store.Disk) store.Options {
+	return store.Options{
+		Now: func() time.Time { return s.wall.Add(b.offset) }, Entropy: entropy{s.rand}, Disk: disk,
+	}
 }
 
 // entropy draws from the seed.
@@ -68,11 +86,12 @@ func (s *sim) replace(b *box, disk *store.Disk) error {
 	if err := b.store.Close(); err != nil {
 		return err
 	}
-	b.disk, b.seen = disk, nil
+	b.disk, b.seen, b.own = disk, nil, nil
+	b.life++
 	return s.boot(b)
 }
 
-// key picks a row. Few rows, so that boxes meet on them; more as time goes by.
+// key picks a row. Few rows, so that boxes meet on them; others as time goes by.
 func (s *sim) key() crdt.Key {
 	return crdt.NewKey("models", fmt.Sprint("m", s.rand.IntN(4)+s.report.Steps/50))
 }
@@ -83,7 +102,7 @@ func (s *sim) write(b *box) error {
 	keys, err := b.store.Update(func(tx *store.Tx) error {
 		var errs []error
 		for range 1 + s.rand.IntN(3) {
-			errs = append(errs, s.change(tx))
+			errs = append(errs, s.change(b, tx))
 		}
 		return errors.Join(errs...)
 	})
@@ -93,8 +112,18 @@ func (s *sim) write(b *box) error {
 	return s.checkGrows(b, keys)
 }
 
-func (s *sim) change(tx *store.Tx) error {
+func (s *sim) change(b *box, tx *store.Tx) error {
 	key, cell := s.key(), fmt.Sprint("c", s.rand.IntN(3))
+	if s.rand.IntN(4) == 0 {
+		b.made++
+		key = crdt.NewKey("own", b.name, fmt.Sprint(b.life), fmt.Sprint(b.made))
+		b.own = append(b.own, key)
+		return tx.Set(key, cell, []byte("v"))
+	}
+	row, present, err := tx.Get(key)
+	if err != nil || !present && !s.mayMake(key, row) {
+		return err
+	}
 	switch n := s.rand.IntN(10); {
 	case n < 6:
 		return tx.Set(key, cell, fmt.Append(nil, s.rand.IntN(1000)))
@@ -104,6 +133,16 @@ func (s *sim) change(tx *store.Tx) error {
 		return tx.Remove(key, cell)
 	}
 	return tx.Delete(key)
+}
+
+// mayMake says whether a row may be made under a key, or made again. IDs are random, so that nobody makes one which others
+// may have forgotten. While nothing is forgotten and nobody away, boxes do make the same row, and make it again.
+func (s *sim) mayMake(key crdt.Key, row crdt.Row) bool {
+	_, known := s.written[key]
+	if !known || slices.ContainsFunc(s.boxes, func(b *box) bool { return b.off }) {
+		return !known
+	}
+	return row.Length >= s.dead[key] && row.Length > 0 || !s.forgets
 }
 
 // acknowledged notes a write and gossips it to some of the boxes, to some of them twice.
@@ -122,14 +161,17 @@ func (s *sim) acknowledged(from *box, items []crdt.Item) {
 	}
 	for _, to := range s.others(from) {
 		for range s.rand.IntN(3) {
-			to.inbox = append(to.inbox, message{side: from.side, data: data})
+			if !from.met {
+				continue
+			}
+			to.inbox = append(to.inbox, message{side: from.side, sent: s.wall, data: data})
 		}
 	}
 }
 
 // deliver hands one message over, whichever; now and then it stays in the network and comes again.
 func (s *sim) deliver(b *box) error {
-	if len(b.inbox) == 0 {
+	if len(b.inbox) == 0 || b.off || !b.met {
 		return nil
 	}
 	n := s.rand.IntN(len(b.inbox))
@@ -137,7 +179,7 @@ func (s *sim) deliver(b *box) error {
 	if s.rand.IntN(4) > 0 {
 		b.inbox = slices.Delete(b.inbox, n, n+1)
 	}
-	if m.side != b.side {
+	if m.side != b.side || s.wall.Sub(m.sent) > messageLife {
 		return nil
 	}
 	items, err := crdt.DecodeItems(m.data)
@@ -153,51 +195,4 @@ func (s *sim) merge(b *box, items []crdt.Item) error {
 		return fmt.Errorf("merge on %s: %w", b.name, err)
 	}
 	return s.checkGrows(b, keys)
-}
-
-// pullSome pulls a page or two from some box, and crashes in between now and then.
-func (s *sim) pullSome(b *box) error {
-	from := s.box()
-	for range 1 + s.rand.IntN(3) {
-		if from == b || from.side != b.side {
-			return nil
-		}
-		more, err := s.pullPage(b, from, s.rand.IntN(20) == 0)
-		if err != nil || !more {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *sim) pullAll(b, from *box) error {
-	for more := b != from; more; {
-		var err error
-		if more, err = s.pullPage(b, from, false); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// pullPage is one step of the pull as the mesh does it.
-func (s *sim) pullPage(b, from *box, crash bool) (more bool, err error) {
-	cursor, err := b.store.Cursor(from.name)
-	if err != nil {
-		return false, err
-	}
-	if cursor.IndexID != from.store.IndexID() {
-		cursor = store.Cursor{IndexID: from.store.IndexID()}
-	}
-	page, err := from.store.Since(cursor.Seq, pageBytes)
-	if err != nil {
-		return false, err
-	}
-	if err := s.merge(b, page.Items); err != nil {
-		return false, err
-	}
-	if crash {
-		return false, s.crash(b)
-	}
-	return page.More, b.store.SetCursor(from.name, store.Cursor{IndexID: page.IndexID, Seq: page.Next})
 }
