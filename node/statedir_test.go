@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"log/slog"
@@ -9,6 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"llmgw/ui"
 )
 
 func TestIdentityIsMadeOnce(t *testing.T) {
@@ -152,5 +156,45 @@ func TestSecretMustBeLong(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+func TestRestoreKeepsTheFormerState(t *testing.T) {
+	dir := t.TempDir()
+	d := start(t, dir)
+	if _, err := d.client.Pull(t.Context(), ui.PullRequest{Source: simFile(t, `{"llmgw_sim":1}`), As: "before"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	var backup bytes.Buffer
+	if _, err := d.client.BackupState(t.Context(), &backup); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.client.Pull(t.Context(), ui.PullRequest{Source: simFile(t, `{"llmgw_sim":1,"tokens":9}`), As: "after"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	report, err := d.client.VerifyState(t.Context())
+	if err != nil || len(report.Problems) > 0 || report.Rows == 0 {
+		t.Errorf("verify says %+v, %v", report, err)
+	}
+	held := (*HeldError)(nil)
+	if _, err := RestoreState(dir, bytes.NewReader(backup.Bytes()), time.Now()); !errors.As(err, &held) {
+		t.Errorf("restored under a running daemon: %v", err)
+	}
+	d.stop()
+
+	if _, err := RestoreState(dir, strings.NewReader("no backup"), time.Now()); err == nil {
+		t.Error("nonsense was restored")
+	}
+	former, err := RestoreState(dir, bytes.NewReader(backup.Bytes()), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(former); err != nil || len(entries) == 0 {
+		t.Errorf("the former state is not in %s: %v", former, err)
+	}
+	again := start(t, dir)
+	models, err := again.client.Models(t.Context())
+	if err != nil || len(models.Models) != 1 || models.Models[0].Name != "before" {
+		t.Errorf("after the restore there is %+v, %v", models.Models, err)
 	}
 }

@@ -13,6 +13,7 @@ type Backend interface {
 	PlacementAdmin
 	EngineAdmin
 	KeyAdmin
+	StateAdmin
 }
 
 // BoxAdmin tells of this daemon.

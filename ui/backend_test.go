@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -102,6 +103,24 @@ func (b *fakeBackend) SetRole(_ context.Context, r RoleRequest) (MemberResult, e
 
 func (b *fakeBackend) Rename(_ context.Context, r RenameRequest) (MemberResult, error) {
 	return MemberResult{ID: "p", Name: r.Name}, b.note(r)
+}
+
+func (b *fakeBackend) BackupState(_ context.Context, w io.Writer) error {
+	if err := b.note("backup"); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, "half"); err != nil || b.wait == nil {
+		return err
+	}
+	return b.wait(context.Background())
+}
+
+func (b *fakeBackend) VerifyState(context.Context) (StateReport, error) {
+	return StateReport{Rows: 5}, b.note("verify")
+}
+
+func (b *fakeBackend) CompactState(context.Context) (CompactResult, error) {
+	return CompactResult{Before: 9, After: 5}, b.note("compact")
 }
 
 func (b *fakeBackend) RevokeToken(_ context.Context, id string) error { return b.note(id) }

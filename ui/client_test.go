@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -244,5 +245,23 @@ func TestErrorsMapToStatus(t *testing.T) {
 				t.Errorf("node %q, want %q", got.Node, want)
 			}
 		})
+	}
+}
+
+func TestABackupThatBreaksOffIsNotTakenForAWholeOne(t *testing.T) {
+	f := newFixture(t)
+	c := socket(t, f.AdminHandler())
+	var whole bytes.Buffer
+	if n, err := c.BackupState(t.Context(), &whole); err != nil || n != 4 || whole.String() != "half" {
+		t.Fatalf("got %d bytes, %v", n, err)
+	}
+	f.backend.wait = func(context.Context) error { return errDisk }
+	if _, err := c.BackupState(t.Context(), io.Discard); err == nil {
+		t.Error("half a backup was taken for a whole one")
+	}
+	f.backend.err = errDisk
+	refused := (*APIError)(nil)
+	if _, err := c.BackupState(t.Context(), io.Discard); !errors.As(err, &refused) || refused.Status != 500 {
+		t.Errorf("a backup that never began: got %v", err)
 	}
 }

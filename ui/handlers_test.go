@@ -71,6 +71,9 @@ func TestEmptyMeshHasNoNullLists(t *testing.T) {
 		}
 		var v any
 		w := f.socketAsk(browser("GET", rt.concrete(), ""))
+		if rt.path == "state/backup" {
+			continue // the one answer that is no JSON
+		}
 		if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
 			t.Fatalf("%s: %v", rt.path, err)
 		}

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -31,7 +32,7 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 // routes is the whole admin API.
 func (u *UI) routes() []route {
 	b := u.cfg.Backend
-	return append(u.memberRoutes(), []route{
+	return slices.Concat(u.memberRoutes(), u.stateRoutes(), []route{
 		{"GET", "status", session, u.getStatus},
 		{"GET", "overview", session, u.getOverview},
 		{"GET", "nodes", session, u.getNodes},
@@ -58,7 +59,7 @@ func (u *UI) routes() []route {
 		{"POST", "keys/first", socketOnly, accept(bare(b.FirstKey), func(o *KeyResult) { o.SchemaVersion = SchemaVersion })},
 		{"DELETE", "keys/{key}", socketOnly, u.deleteKey},
 		{"POST", "ui-link", socketOnly, accept(u.newLink, func(*LinkResult) {})},
-	}...)
+	})
 }
 
 // socketDoor opens every declared route.
