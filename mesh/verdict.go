@@ -48,7 +48,8 @@ func (m *Mesh) sendVerdict(p peer.ID) error {
 		return err
 	}
 	deadline, _ := ctx.Deadline()
-	if err := s.SetDeadline(deadline); err == nil {
+	err = s.SetDeadline(deadline)
+	if err == nil {
 		err = m.giveVerdict(s)
 	}
 	if err == nil {
