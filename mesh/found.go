@@ -28,14 +28,15 @@ type savedMesh struct {
 
 func (s savedMesh) id() meshID { return meshID(s.Mesh) }
 
-// nextBoot counts this start of the daemon durably: max(saved+1, unix seconds),
-// so that it grows even when the saved one is lost with the disk.
+// nextBoot counts this start of the daemon durably: max(saved+1, unix
+// milliseconds), so that it grows even when the saved one is lost with the disk, and
+// differs between two copies of one disk.
 func nextBoot(s *store.Store, now time.Time) (uint64, error) {
 	raw, ok, err := s.Meta(metaBoot)
 	if err != nil {
 		return 0, fmt.Errorf("read boot number: %w", err)
 	}
-	boot := uint64(max(now.Unix(), 1))
+	boot := uint64(max(now.UnixMilli(), 1))
 	if ok && len(raw) == 8 {
 		boot = max(boot, binary.BigEndian.Uint64(raw)+1)
 	}

@@ -16,10 +16,12 @@ import (
 
 // Kinds of frames on a heartbeat stream.
 const (
-	beatPulse    = 1 // boot, sequence, wall
-	beatPresence = 2
-	beatProbe    = 3 // the first and only frame of a stream that asks for a sign of life
-	beatAnswer   = 4
+	beatPulse     = 1 // boot, sequence, wall
+	beatPresence  = 2
+	beatProbe     = 3 // the first and only frame of a stream that asks for a sign of life
+	beatAnswer    = 4
+	beatAsk       = 5 // like beatProbe: does the receiver reach another member?
+	beatUnreached = 6
 )
 
 // beat is one frame of a heartbeat stream.
@@ -29,7 +31,13 @@ type beat struct {
 	Sequence uint64          `cbor:"3,keyasint,omitempty"`
 	Wall     int64           `cbor:"4,keyasint,omitempty"` // unix milliseconds
 	Presence cbor.RawMessage `cbor:"5,keyasint,omitempty"`
+	// Twin is another boot number that the sender hears under the receiver's ID.
+	Twin  uint64 `cbor:"6,keyasint,omitempty"`
+	About string `cbor:"7,keyasint,omitempty"` // of beatAsk: peer ID
 }
+
+// errUnreached: the one who was asked does not reach the peer either.
+var errUnreached = errors.New("it does not reach it")
 
 // writeWait bounds one write of a heartbeat stream: a peer that takes nothing for
 // this long is stuck.
@@ -43,8 +51,12 @@ func (m *Mesh) serveHeartbeat(s *stream) {
 		m.refuse(s, protocolHeartbeat, err)
 		return
 	}
-	if first.Kind == beatProbe {
+	switch first.Kind {
+	case beatProbe:
 		m.answerProbe(s)
+		return
+	case beatAsk:
+		m.answerAsk(s, first.About)
 		return
 	}
 	l, ok := m.links.get(s.peer())
@@ -52,7 +64,7 @@ func (m *Mesh) serveHeartbeat(s *stream) {
 		s.Reset() // not running yet, or no longer a member; the peer tries again
 		return
 	}
-	l.take(first)
+	l.take(s, first)
 	m.puller.request(l.peer)
 	l.converse(m.life, s)
 }
@@ -142,7 +154,7 @@ func (l *link) read(s *stream) error {
 		if !l.m.view.Load().roster.active(l.peer) {
 			return ErrNotMember
 		}
-		l.take(b)
+		l.take(s, b)
 		if first {
 			l.m.puller.request(l.peer)
 		}
@@ -180,6 +192,11 @@ func (l *link) write(ctx context.Context, s *stream) error {
 			sent = l.m.now()
 			presence.Reset(presenceFull)
 		}
+		l.mu.Lock()
+		if s.boot != 0 {
+			b.Twin = l.boots.twin(s.boot, l.m.now())
+		}
+		l.mu.Unlock()
 		if err := s.SetWriteDeadline(time.Now().Add(writeWait)); err != nil {
 			return fmt.Errorf("write heartbeat: %w", err)
 		}
@@ -199,9 +216,16 @@ func (m *Mesh) presenceBeat() (beat, uint64, error) {
 }
 
 // take uses one frame from the peer: any frame is a sign of life.
-func (l *link) take(b beat) {
+func (l *link) take(s *stream, b beat) {
 	now := l.m.now()
+	if b.Twin != 0 {
+		l.m.clones.claimed(l.peer, b.Twin, l.m.nameOf(l.peer.String())+" hears it twice")
+	}
 	l.mu.Lock()
+	if b.Boot != 0 {
+		s.boot = b.Boot
+		l.boots.note(b.Boot, now)
+	}
 	changed := l.health.heard(now)
 	if b.Wall != 0 {
 		l.skew = time.UnixMilli(b.Wall).Sub(now.Round(0))

@@ -145,6 +145,8 @@ type stream struct {
 	network.Stream
 	m       *Mesh
 	greeter greeter
+	boot    uint64         // of a heartbeat stream: the peer's, guarded by its link
+	unread  *unreadStreams // of a relay without a byte from the peer yet, else nil; its place there is guarded by it
 }
 
 // sendHello writes our own hello. The deadline is the caller's.
@@ -168,7 +170,66 @@ func (s *stream) Read(b []byte) (int, error) {
 	if _, err := s.greet(); err != nil {
 		return 0, err
 	}
-	return s.Stream.Read(b)
+	n, err := s.Stream.Read(b)
+	if n > 0 {
+		s.unread.remove(s)
+	}
+	return n, err
+}
+
+// Close frees a finished stream.
+func (s *stream) Close() error {
+	s.unread.remove(s)
+	return s.Stream.Close()
+}
+
+// Reset aborts both sides.
+func (s *stream) Reset() error {
+	s.unread.remove(s)
+	return s.Stream.Reset()
+}
+
+// unreadStreams are relays that this box opened and that have not had a byte yet. Its
+// zero value is ready; a nil one is empty.
+type unreadStreams struct {
+	mu sync.Mutex
+	of map[peer.ID]map[*stream]bool
+}
+
+func (u *unreadStreams) add(s *stream) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.of == nil {
+		u.of = map[peer.ID]map[*stream]bool{}
+	}
+	if u.of[s.peer()] == nil {
+		u.of[s.peer()] = map[*stream]bool{}
+	}
+	u.of[s.peer()][s] = true
+}
+
+func (u *unreadStreams) remove(s *stream) {
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.of[s.peer()], s)
+	if len(u.of[s.peer()]) == 0 {
+		delete(u.of, s.peer())
+	}
+}
+
+// reset aborts those to p and says how many there were.
+func (u *unreadStreams) reset(p peer.ID) int {
+	u.mu.Lock()
+	streams := u.of[p]
+	delete(u.of, p)
+	u.mu.Unlock()
+	for s := range streams {
+		s.Stream.Reset()
+	}
+	return len(streams)
 }
 
 func (s *stream) peer() peer.ID { return s.Conn().RemotePeer() }

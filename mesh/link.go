@@ -37,12 +37,14 @@ type link struct {
 	presence catalog.Presence
 	known    bool
 	skew     time.Duration
+	boots    bootLog
 	beats    *stream            // the lasting stream, nil when there is none
 	end      context.CancelFunc // of beats
 	opening  bool
 	dialing  bool
 	dialled  time.Time // when last tried
 	opened   time.Time // when the lasting stream was last tried
+	idle     time.Time // since when there is a connection without a lasting stream
 }
 
 // linkSet has one link for each active member but this box.
@@ -165,7 +167,17 @@ func (s *linkSet) live() []peer.ID {
 func (s *linkSet) slept(d time.Duration) {
 	for _, l := range s.all() {
 		l.mu.Lock()
-		l.health.slept(d)
+		l.health.slept(s.m.now(), d)
+		l.mu.Unlock()
+		wake(l.kicked)
+	}
+}
+
+// recheck has every live peer probed now.
+func (s *linkSet) recheck() {
+	for _, l := range s.all() {
+		l.mu.Lock()
+		l.health.recheck(s.m.now())
 		l.mu.Unlock()
 		wake(l.kicked)
 	}
@@ -196,14 +208,24 @@ func (l *link) step(ctx context.Context, work *sync.WaitGroup) {
 	defer l.mu.Unlock()
 	l.judge(ctx, clock, work)
 	if !connected {
+		l.idle = time.Time{}
 		if !l.dialing && clock.Sub(l.dialled) >= redialEach {
 			l.dialing, l.dialled = true, clock
 			work.Go(func() { l.dial(ctx) })
 		}
 		return
 	}
-	// One of the two opens the lasting stream, so that there is one.
-	if l.m.self < l.peer && l.beats == nil && !l.opening && clock.Sub(l.opened) >= redialEach {
+	// One of the two opens the lasting stream, so that there is one. The other helps
+	// when that does not come: a copy of this box may have got it.
+	if l.beats != nil {
+		l.idle = time.Time{}
+		return
+	}
+	if l.idle.IsZero() {
+		l.idle = clock
+	}
+	mine := l.m.self < l.peer || clock.Sub(l.idle) >= suspectAfter
+	if mine && !l.opening && clock.Sub(l.opened) >= redialEach {
 		l.opening, l.opened = true, clock
 		work.Go(func() { l.openBeats(ctx) })
 	}
@@ -215,8 +237,11 @@ func (l *link) judge(ctx context.Context, clock time.Time, work *sync.WaitGroup)
 	if do.probe {
 		work.Go(func() { l.probe(ctx) })
 	}
+	if do.ask {
+		work.Go(func() { l.ask(ctx) })
+	}
 	if do.disconnect {
-		l.m.log.Warn("node is dead; its connection is closed and dialled anew", "peer", l.peer.String())
+		l.m.log.Warn("node is silent for too long; its connection is closed and dialled anew", "peer", l.peer.String(), "state", string(l.health.current()))
 		work.Go(func() { l.m.host.Network().ClosePeer(l.peer) })
 	}
 	if do.changed {
@@ -236,9 +261,25 @@ func (l *link) probe(ctx context.Context) {
 	if err == nil && end != nil {
 		end() // the peer lives but its heartbeat stream is stuck
 	}
-	if changed {
+	if changed && err != nil {
 		l.m.log.Info("node does not answer", "peer", l.peer.String(), "err", err)
+		// Requests that have not had a byte yet can still be served elsewhere.
+		if n := l.m.unread.reset(l.peer); n > 0 {
+			l.m.log.Info("relays without a byte yet were given up", "peer", l.peer.String(), "count", n)
+		}
+	}
+	if changed {
 		l.m.changes.notify()
+	}
+}
+
+func (l *link) ask(ctx context.Context) {
+	reached := l.m.askOthers(ctx, l.peer)
+	l.mu.Lock()
+	l.health.vouched(l.m.now(), reached)
+	l.mu.Unlock()
+	if reached && ctx.Err() == nil {
+		l.m.log.Info("node is reached by others but not by this box", "peer", l.peer.String())
 	}
 }
 
@@ -356,9 +397,16 @@ func (m *Mesh) watchClock(ctx context.Context) {
 		case <-tick.C:
 		}
 		now := m.now()
-		if late := now.Sub(last) - linkTick; late > lateTick {
+		late, jumped := lapse(now.Round(0).Sub(last.Round(0)), now.Sub(last))
+		if late > lateTick {
 			m.log.Debug("this box did not run for a while", "for", late)
 			m.links.slept(late)
+		}
+		if jumped {
+			m.log.Info("the wall clock jumped: this box was suspended, or its clock was set")
+			m.links.recheck()
+		}
+		if late > lateTick || jumped {
 			m.puller.requestAll()
 		}
 		last = now

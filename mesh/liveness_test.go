@@ -10,7 +10,8 @@ import (
 // step is one thing that happens to a liveness, at a time after its start.
 type step struct {
 	at     time.Duration
-	do     string // heard, tick, probe fails, probe answers, slept (for 20 s)
+	do     string // heard, tick, probe fails, probe answers, reached, unreached (by others), slept (for 20 s), recheck
+	ask    bool   // of a tick: wants others to look
 	probe  bool   // of a tick: wants a probe
 	hangUp bool   // of a tick: wants to disconnect
 	state  State
@@ -38,7 +39,7 @@ func TestLiveness(t *testing.T) {
 			{at: 0, do: "heard", state: StateLive},
 			{at: 3 * time.Second, do: "tick", probe: true, state: StateLive},
 			{at: 4 * time.Second, do: "probe fails", state: StateSuspect},
-			{at: 4100 * time.Millisecond, do: "tick", probe: true, state: StateSuspect},
+			{at: 4100 * time.Millisecond, do: "tick", probe: true, ask: true, state: StateSuspect},
 			{at: 5 * time.Second, do: "probe fails", state: StateSuspect},
 			{at: 10 * time.Second, do: "tick", hangUp: true, state: StateDead},
 			{at: 11 * time.Second, do: "tick", state: StateDead},
@@ -48,7 +49,7 @@ func TestLiveness(t *testing.T) {
 			{at: 0, do: "heard", state: StateLive},
 			{at: 3 * time.Second, do: "tick", probe: true, state: StateLive},
 			{at: 4 * time.Second, do: "probe fails", state: StateSuspect},
-			{at: 5 * time.Second, do: "tick", probe: true, state: StateSuspect},
+			{at: 5 * time.Second, do: "tick", probe: true, ask: true, state: StateSuspect},
 			{at: 6 * time.Second, do: "probe answers", state: StateLive},
 		},
 		"heard while the probe was under way": {
@@ -61,7 +62,35 @@ func TestLiveness(t *testing.T) {
 			{at: 0, do: "heard", state: StateLive},
 			{at: 20 * time.Second, do: "slept", state: StateLive},
 			{at: 20 * time.Second, do: "tick", state: StateLive},
-			{at: 23 * time.Second, do: "tick", probe: true, state: StateLive},
+			{at: 23 * time.Second, do: "tick", state: StateLive}, // in doubt of itself
+			{at: 26 * time.Second, do: "tick", probe: true, state: StateLive},
+			{at: 27 * time.Second, do: "probe fails", state: StateSuspect},
+			{at: 29 * time.Second, do: "tick", probe: true, ask: true, state: StateSuspect},
+			{at: 31 * time.Second, do: "tick", hangUp: true, state: StateDead}, // doubt is over
+		},
+		"others reach it: unrouted here, not dead": {
+			{at: 0, do: "heard", state: StateLive},
+			{at: 3 * time.Second, do: "tick", probe: true, state: StateLive},
+			{at: 4 * time.Second, do: "probe fails", state: StateSuspect},
+			{at: 4 * time.Second, do: "tick", probe: true, ask: true, state: StateSuspect},
+			{at: 5 * time.Second, do: "reached", state: StateSuspect},
+			{at: 5 * time.Second, do: "probe fails", state: StateSuspect},
+			{at: 9 * time.Second, do: "tick", probe: true, ask: true, state: StateSuspect},
+			{at: 10 * time.Second, do: "tick", hangUp: true, state: StateSuspect}, // a new connection may help
+			{at: 10 * time.Second, do: "reached", state: StateSuspect},
+			{at: 10 * time.Second, do: "probe fails", state: StateSuspect},
+			{at: 12 * time.Second, do: "tick", probe: true, ask: true, state: StateSuspect},
+			{at: 13 * time.Second, do: "unreached", state: StateSuspect},
+			{at: 13 * time.Second, do: "probe fails", state: StateSuspect},
+			{at: 15 * time.Second, do: "tick", probe: true, ask: true, state: StateSuspect},
+			{at: 16 * time.Second, do: "tick", state: StateDead},
+			{at: 17 * time.Second, do: "heard", state: StateLive},
+		},
+		"looked at again after a suspend": {
+			{at: 0, do: "heard", state: StateLive},
+			{at: time.Second, do: "recheck", state: StateLive},
+			{at: time.Second, do: "tick", probe: true, state: StateLive},
+			{at: 2 * time.Second, do: "probe fails", state: StateSuspect},
 		},
 	}
 	for name, steps := range cases {
@@ -81,13 +110,19 @@ func TestLiveness(t *testing.T) {
 				case "probe answers":
 					l.probed(now, true)
 				case "slept":
-					l.slept(20 * time.Second)
+					l.slept(now, 20*time.Second)
+				case "reached":
+					l.vouched(now, true)
+				case "unreached":
+					l.vouched(now, false)
+				case "recheck":
+					l.recheck(now)
 				default:
 					t.Fatalf("unknown step %q", s.do)
 				}
-				if did.probe != s.probe || did.disconnect != s.hangUp || l.current() != s.state {
-					t.Fatalf("step %d (%s at %s): %+v and %s, want probe %v, hang up %v, %s",
-						i, s.do, s.at, did, l.current(), s.probe, s.hangUp, s.state)
+				if did.probe != s.probe || did.ask != s.ask || did.disconnect != s.hangUp || l.current() != s.state {
+					t.Fatalf("step %d (%s at %s): %+v and %s, want probe %v, ask %v, hang up %v, %s",
+						i, s.do, s.at, did, l.current(), s.probe, s.ask, s.hangUp, s.state)
 				}
 			}
 		})
@@ -116,12 +151,35 @@ func TestLivenessLaws(t *testing.T) {
 		}
 		for range 48 {
 			now = now.Add(250 * time.Millisecond)
-			if l.tick(now).probe {
+			do := l.tick(now)
+			if do.probe {
 				l.probed(now, false)
+			}
+			if do.ask {
+				l.vouched(now, false)
 			}
 		}
 		if l.current() != StateDead {
 			rt.Fatalf("silent for 12 s and %s", l.current())
 		}
 	})
+}
+
+func TestLapse(t *testing.T) {
+	for name, c := range map[string]struct {
+		wall, monotonic time.Duration
+		late            time.Duration
+		jumped          bool
+	}{
+		"in time":                 {linkTick, linkTick, 0, false},
+		"starved":                 {3 * time.Second, 3 * time.Second, 3*time.Second - linkTick, false},
+		"suspended for an hour":   {time.Hour, linkTick, 0, true},
+		"clock set back":          {-time.Hour, linkTick, 0, true},
+		"clock slewed":            {linkTick + time.Second, linkTick, 0, false},
+		"paused, clocks together": {time.Minute, time.Minute, time.Minute - linkTick, false},
+	} {
+		if late, jumped := lapse(c.wall, c.monotonic); late != c.late || jumped != c.jumped {
+			t.Errorf("%s: late %s, jumped %v", name, late, jumped)
+		}
+	}
 }

@@ -30,6 +30,12 @@
 //	suspect  | 3 s of silence and a direct probe failed       | heard: live; 10 s of silence: dead
 //	dead     | 10 s of silence, or never heard since the start| heard: live
 //
+// While a peer is suspect up to three others probe it too: one that reaches it
+// keeps it from being called dead, not from being unrouted here. Relays to a suspect
+// that have not had a byte yet are reset, so that they can be picked again. A box
+// that finds itself late doubles its patience; one whose wall clock jumped
+// probes and pulls at once.
+//
 // A dead member is still a member: its connection is closed and it is dialled
 // each second. Only a leave record or a ban ends membership.
 //
@@ -137,6 +143,9 @@ type Mesh struct {
 	authors  authorMap
 	handlers tracker
 	refusals refusalLog
+	unread   unreadStreams
+	clones   *cloneWatch
+	events   events
 
 	// life ends when Close is called; work that outlives a request hangs on it.
 	life   context.Context
@@ -206,6 +215,7 @@ func newMesh(cfg Config) (*Mesh, error) {
 	m.presence = newPresenceBoard(m)
 	m.puller = newPuller(m)
 	m.sights = newSightings(m)
+	m.clones = newCloneWatch(m)
 	m.counts, err = newCounters(cfg.Metrics)
 	return m, err
 }

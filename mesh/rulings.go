@@ -201,6 +201,9 @@ func (m *Mesh) Serving() error {
 	if ban, out := m.Banned(); out {
 		return fmt.Errorf("%w: it was removed from its mesh by %s: %s", errNotServing, m.nameOf(ban.By), ban.Reason)
 	}
+	if m.clones.stopped() {
+		return fmt.Errorf("%w: it runs under the identity of another box; run `llmgw identity rotate` here", errNotServing)
+	}
 	return nil
 }
 

@@ -51,7 +51,6 @@ type sightings struct {
 	tried   map[peer.ID]time.Time        // last attempt to be admitted there
 	busy    map[peer.ID]bool
 	asked   map[string]answerAt // of static peers, by address
-	alarmed time.Time
 }
 
 // answerAt is who answered at an address; no ID when nobody did.
@@ -183,7 +182,7 @@ func readStatic(text string) (addr string, id peer.ID, err error) {
 func (m *Mesh) announcement() discovery.Self {
 	return discovery.Self{
 		Peer: m.self.String(), Name: m.Name(), Port: m.port(), Boot: m.boot,
-		Hint: m.view.Load().mesh.hint(m.self),
+		Hint: m.view.Load().mesh.hint(m.self), Settled: !m.Provisional(),
 	}
 }
 
@@ -261,7 +260,7 @@ func (m *Mesh) sighted(ctx context.Context, g discovery.Group) {
 	case !ok:
 		return
 	case id == m.self:
-		m.checkClone(g)
+		m.checkClone(ctx, g)
 		return
 	case m.view.Load().roster.active(id):
 		m.host.Peerstore().AddAddrs(id, dialAddrs(g.Addrs), peerstore.TempAddrTTL)
@@ -327,22 +326,4 @@ func (m *Mesh) knownAt(addr string) (peer.ID, bool) {
 		}
 	}
 	return "", false
-}
-
-// checkClone raises the alarm when another box announces this box's identity: two
-// copies of one state directory cannot dial each other, so this may be the
-// only sign. Our own announcements come back to us with our own boot number.
-func (m *Mesh) checkClone(g discovery.Group) {
-	if g.Source != "mdns" || g.Boot == 0 || g.Boot == m.boot {
-		return
-	}
-	m.sights.mu.Lock()
-	due := m.now().Sub(m.sights.alarmed) > time.Minute
-	if due {
-		m.sights.alarmed = m.now()
-	}
-	m.sights.mu.Unlock()
-	if due && g.Boot > m.boot {
-		m.log.Error("another box runs under this box's identity: was the state directory copied?", "addrs", g.Addrs)
-	}
 }

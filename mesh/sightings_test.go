@@ -14,7 +14,7 @@ import (
 // seenBy is what mDNS tells others of b.
 func seenBy(b *box) discovery.Group {
 	a := b.mesh.announcement()
-	return discovery.Group{Source: "mdns", Peer: a.Peer, Name: a.Name, Addrs: []string{b.addr()}, Hint: a.Hint, Boot: a.Boot}
+	return discovery.Group{Source: "mdns", Peer: a.Peer, Name: a.Name, Addrs: []string{b.addr()}, Hint: a.Hint, Boot: a.Boot, Settled: a.Settled}
 }
 
 func TestSightingOfTheSameSecretJoins(t *testing.T) {

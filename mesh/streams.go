@@ -59,7 +59,8 @@ var _ Stream = (*stream)(nil)
 
 // Open opens a stream to a member. Our hello is on its way when Open returns; the
 // peer's is awaited by the first Read, so no round trip is spent here. That the
-// peer does not speak the protocol also shows at the first Read.
+// peer does not speak the protocol also shows at the first Read. A relay
+// (ProtocolInfer) that has not had a byte when its peer becomes suspect is reset.
 func (m *Mesh) Open(ctx context.Context, peerText, proto string) (Stream, error) {
 	p, err := peer.Decode(peerText)
 	if err != nil {
@@ -68,6 +69,10 @@ func (m *Mesh) Open(ctx context.Context, peerText, proto string) (Stream, error)
 	s, err := m.open(ctx, p, proto)
 	if err != nil {
 		return nil, err
+	}
+	if proto == ProtocolInfer {
+		s.unread = &m.unread
+		m.unread.add(s)
 	}
 	return s, nil
 }
@@ -123,7 +128,13 @@ func (m *Mesh) begin(ctx context.Context, s *stream, proto string) error {
 // streams of members reach it, and their hello has been checked. The handler
 // MUST Close or Reset the stream.
 func (m *Mesh) Handle(proto string, h func(Stream)) {
-	m.handle(proto, members, func(s *stream) { h(s) })
+	m.handle(proto, members, func(s *stream) {
+		if err := m.Serving(); err != nil {
+			m.refuse(s, proto, err)
+			return
+		}
+		h(s)
+	})
 }
 
 // Who may use a protocol.

@@ -22,8 +22,10 @@ type Group struct {
 	// Hint is 8 bytes of HMAC(mesh ID, peer ID): it tells those who know the
 	// mesh ID whether the box is of their mesh. Zero when not told.
 	Hint [8]byte
-	Boot uint64    // the box's boot number as claimed; 0 when not told
-	Seen time.Time // when it was last heard of
+	Boot uint64 // the box's boot number as claimed; 0 when not told
+	// Settled: the box claims to belong to a mesh with content or other members.
+	Settled bool
+	Seen    time.Time // when it was last heard of
 }
 
 // Discoverer finds boxes.

@@ -27,7 +27,7 @@ func TestAnnouncementRoundTrip(t *testing.T) {
 		"name=with;signs, and = !": "name=with;signs, and = !",
 	}
 	for name, want := range cases {
-		self := Self{Peer: testPeer, Name: name, Port: 8771, Boot: 42, Hint: [8]byte{1, 2, 3, 4, 5, 6, 7, 8}}
+		self := Self{Peer: testPeer, Name: name, Port: 8771, Boot: 42, Settled: true, Hint: [8]byte{1, 2, 3, 4, 5, 6, 7, 8}}
 		for _, rec := range self.txt() {
 			if len(rec) > maxTXT || !utf8.ValidString(rec) {
 				t.Errorf("record %q", rec)
@@ -37,7 +37,7 @@ func TestAnnouncementRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(Group{Source: "mdns", Peer: testPeer, Name: want, Boot: 42, Hint: self.Hint}, got); diff != "" || port != 8771 {
+		if diff := cmp.Diff(Group{Source: "mdns", Peer: testPeer, Name: want, Boot: 42, Hint: self.Hint, Settled: true}, got); diff != "" || port != 8771 {
 			t.Errorf("%q: port %d\n%s", name, port, diff)
 		}
 	}
@@ -48,7 +48,7 @@ func TestAnnouncementHoldsNoSecretAndNoAddress(t *testing.T) {
 	var size int
 	for _, rec := range self.txt() {
 		key, _, _ := strings.Cut(rec, "=")
-		if !strings.Contains("v id p b n h", key) {
+		if !strings.Contains("v id p b n h s", key) {
 			t.Errorf("unexpected record %q", rec)
 		}
 		size += len(rec) + 1
@@ -114,7 +114,7 @@ func FuzzParseTXT(f *testing.F) {
 		if g.Peer == "" || port < 1 || port > 65535 || len(g.Name) > maxName {
 			t.Fatalf("%+v port %d", g, port)
 		}
-		again, _, err := parseTXT(Self{Peer: g.Peer, Name: g.Name, Port: port, Boot: g.Boot, Hint: g.Hint}.txt())
+		again, _, err := parseTXT(Self{Peer: g.Peer, Name: g.Name, Port: port, Boot: g.Boot, Hint: g.Hint, Settled: g.Settled}.txt())
 		if err != nil || !cmp.Equal(again, g) {
 			t.Fatalf("%+v becomes %+v (%v)", g, again, err)
 		}

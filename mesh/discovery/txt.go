@@ -34,12 +34,19 @@ type Self struct {
 	Port int // mesh port
 	Boot uint64
 	Hint [8]byte
+	// Settled: the box's mesh is one that nobody should replace without asking.
+	Settled bool
 }
 
-// txt is the announcement: v, id, p(ort), b(oot), n(ame), h(int). No addresses, no
-// secrets, no model names.
+// txt is the announcement: v, id, p(ort), b(oot), n(ame), h(int), s(ettled). No
+// addresses, no secrets, no model names.
 func (s Self) txt() []string {
+	settled := "0"
+	if s.Settled {
+		settled = "1"
+	}
 	return []string{
+		"s=" + settled,
 		"v=" + txtVersion,
 		"id=" + s.Peer,
 		"p=" + strconv.Itoa(s.Port),
@@ -88,6 +95,7 @@ func parseTXT(records []string) (Group, int, error) {
 	// Boot and hint are of use when they are there; without them the box is
 	// still worth showing.
 	g.Boot, _ = strconv.ParseUint(values["b"], 10, 64)
+	g.Settled = values["s"] == "1"
 	if raw, err := hex.DecodeString(values["h"]); err == nil && len(raw) == len(g.Hint) {
 		copy(g.Hint[:], raw)
 	}
