@@ -1,7 +1,6 @@
 package crdt
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -100,39 +99,21 @@ type wireEntry struct {
 
 // EncodeEntries encodes the listing of buckets in the order given.
 func EncodeEntries(entries []DigestEntry) ([]byte, error) {
-	wire := make([]wireEntry, len(entries))
-	for i, e := range entries {
-		if err := e.Key.Validate(); err != nil {
-			return nil, fmt.Errorf("encode entry %d: %w", i, err)
-		}
-		wire[i] = wireEntry{Key: []byte(e.Key), Hash: e.Hash[:]}
-	}
-	return encode(wire)
+	return encodeAll(entries, func(e DigestEntry) (wireEntry, error) {
+		return wireEntry{Key: []byte(e.Key), Hash: e.Hash[:]}, e.Key.Validate()
+	})
 }
 
 // DecodeEntries reads a listing from outside: bounded as a message of DecodeItems is, in canonical form only.
 func DecodeEntries(data []byte) ([]DigestEntry, error) {
-	if len(data) > MaxMessageBytes {
-		return nil, fmt.Errorf("decode entries: %d bytes: %w", len(data), ErrTooLarge)
-	}
-	var wire []wireEntry
-	if err := decode(data, &wire); err != nil {
-		return nil, fmt.Errorf("decode entries: %w", err)
-	}
-	entries := make([]DigestEntry, len(wire))
-	for i, w := range wire {
-		entries[i] = DigestEntry{Key: Key(w.Key)}
-		if copy(entries[i].Hash[:], w.Hash) != len(w.Hash) || len(w.Hash) != len(entries[i].Hash) {
-			return nil, fmt.Errorf("decode entry %d: hash of %d bytes: %w", i, len(w.Hash), ErrMalformed)
+	return decodeAll(data, func(w wireEntry) (DigestEntry, error) {
+		e := DigestEntry{Key: Key(w.Key)}
+		if len(w.Hash) != len(e.Hash) {
+			return e, fmt.Errorf("hash of %d bytes: %w", len(w.Hash), ErrMalformed)
 		}
-		if err := entries[i].Key.Validate(); err != nil {
-			return nil, fmt.Errorf("decode entry %d: %w", i, err)
-		}
-	}
-	if again, err := encode(wire); err != nil || !bytes.Equal(again, data) {
-		return nil, fmt.Errorf("decode entries: not canonical: %w", ErrMalformed)
-	}
-	return entries, nil
+		copy(e.Hash[:], w.Hash)
+		return e, e.Key.Validate()
+	})
 }
 
 // DiffEntries returns the keys, in order, whose rows differ between two listings or are in only one of them. Both sides

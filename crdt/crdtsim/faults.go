@@ -118,6 +118,7 @@ func (s *sim) day() error {
 // wipe replaces the disk by an empty one.
 func (s *sim) wipe(b *box) error {
 	s.count("wiped disk")
+	b.doubtful = false
 	if err := s.replace(b, store.NewDisk()); err != nil {
 		return err
 	}
@@ -171,6 +172,7 @@ func (s *sim) restore(b *box) error {
 		return err
 	}
 	s.count("backup restored")
+	b.doubtful = false
 	disk := store.NewDisk()
 	if err := store.Restore("", bytes.NewReader(b.backup), s.options(b, disk)); err != nil {
 		return err

@@ -176,7 +176,16 @@ func (s *sim) quiet() error {
 			return err
 		}
 	}
-	return s.syncAll()
+	for _, b := range s.boxes {
+		if b.doubtful {
+			// Nobody is left who could have noticed: an operator would wipe it.
+			if err := s.wipe(b); err != nil {
+				return err
+			}
+			b.doubtful = false
+		}
+	}
+	return errors.Join(s.syncAll(), s.syncAll())
 }
 
 // mergeAnyway lets the boxes go on that are overdue still: there was nobody to re-seed from.

@@ -18,6 +18,10 @@ func (s *sim) meet(a, b *box) (bool, error) {
 			return false, err
 		}
 	}
+	if a.doubtful || b.doubtful {
+		// This peer lost its memory too. What two such boxes would tell each other nobody can judge.
+		return false, nil
+	}
 	overA, overB := a.store.Overdue(b.store.MeshUptime()), b.store.Overdue(a.store.MeshUptime())
 	switch {
 	case overA && overB:

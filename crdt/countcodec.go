@@ -1,0 +1,131 @@
+package crdt
+
+import (
+	"bytes"
+	"fmt"
+)
+
+type wireWindow struct {
+	_                      struct{} `cbor:",toarray"`
+	Limit, Subject, Metric []byte
+	Window                 int64
+	Replica, Boot          uint64
+	Used, Up, Down         uint64
+}
+
+type wireSpend struct {
+	_                 struct{} `cbor:",toarray"`
+	Budget, Period    []byte
+	Store, Generation uint64
+	Micros            uint64
+}
+
+type wireEscrow struct {
+	_        struct{} `cbor:",toarray"`
+	From, To uint64
+	Micros   uint64
+}
+
+// EncodeWindows encodes counts of rate windows in the order given.
+func EncodeWindows(entries []WindowEntry) ([]byte, error) {
+	return encodeAll(entries, func(e WindowEntry) (wireWindow, error) {
+		w := wireWindow{
+			Limit: []byte(e.Meter.Limit), Subject: []byte(e.Meter.Subject), Metric: []byte(e.Meter.Metric), Window: e.Window,
+			Replica: uint64(e.By.Replica), Boot: e.By.Boot, Used: e.Count.Used, Up: e.Count.Up, Down: e.Count.Down,
+		}
+		return w, checkCounts(w.names(), w.Used, w.Up, w.Down)
+	})
+}
+
+// DecodeWindows reads counts from outside: bounded as DecodeItems is, in canonical form only.
+func DecodeWindows(data []byte) ([]WindowEntry, error) {
+	return decodeAll(data, func(w wireWindow) (WindowEntry, error) {
+		return WindowEntry{
+			Meter: Meter{string(w.Limit), string(w.Subject), string(w.Metric)}, Window: w.Window,
+			By: Incarnation{ReplicaID(w.Replica), w.Boot}, Count: WindowCount{w.Used, w.Up, w.Down},
+		}, checkCounts(w.names(), w.Used, w.Up, w.Down)
+	})
+}
+
+func (w wireWindow) names() [][]byte { return [][]byte{w.Limit, w.Subject, w.Metric} }
+
+// EncodeSpend encodes spend cells in the order given.
+func EncodeSpend(entries []SpendEntry) ([]byte, error) {
+	return encodeAll(entries, func(e SpendEntry) (wireSpend, error) {
+		w := wireSpend{
+			Budget: []byte(e.Account.Budget), Period: []byte(e.Account.Period), Store: uint64(e.By.Store),
+			Generation: e.By.Generation, Micros: e.Micros,
+		}
+		return w, checkCounts([][]byte{w.Budget, w.Period}, w.Micros)
+	})
+}
+
+// DecodeSpend reads spend cells from outside.
+func DecodeSpend(data []byte) ([]SpendEntry, error) {
+	return decodeAll(data, func(w wireSpend) (SpendEntry, error) {
+		return SpendEntry{
+			Account: Account{string(w.Budget), string(w.Period)}, By: SpendID{ReplicaID(w.Store), w.Generation}, Micros: w.Micros,
+		}, checkCounts([][]byte{w.Budget, w.Period}, w.Micros)
+	})
+}
+
+// EncodeEscrow encodes the cells of one escrow in the order given.
+func EncodeEscrow(entries []EscrowEntry) ([]byte, error) {
+	return encodeAll(entries, func(e EscrowEntry) (wireEscrow, error) {
+		return wireEscrow{From: uint64(e.From), To: uint64(e.To), Micros: e.Micros}, checkCounts(nil, e.Micros)
+	})
+}
+
+// DecodeEscrow reads the cells of an escrow from outside.
+func DecodeEscrow(data []byte) ([]EscrowEntry, error) {
+	return decodeAll(data, func(w wireEscrow) (EscrowEntry, error) {
+		return EscrowEntry{From: ReplicaID(w.From), To: ReplicaID(w.To), Micros: w.Micros}, checkCounts(nil, w.Micros)
+	})
+}
+
+// checkCounts bounds names and numbers the same way on both sides.
+func checkCounts(names [][]byte, counts ...uint64) error {
+	for _, name := range names {
+		if len(name) > MaxNameBytes {
+			return fmt.Errorf("name of %d bytes: %w", len(name), ErrTooLarge)
+		}
+	}
+	for _, n := range counts {
+		if n > MaxAmount {
+			return fmt.Errorf("count %d: %w", n, ErrTooLarge)
+		}
+	}
+	return nil
+}
+
+func encodeAll[E, W any](entries []E, wire func(E) (W, error)) ([]byte, error) {
+	all := make([]W, len(entries))
+	for i, e := range entries {
+		var err error
+		if all[i], err = wire(e); err != nil {
+			return nil, fmt.Errorf("encode entry %d: %w", i, err)
+		}
+	}
+	return encode(all)
+}
+
+func decodeAll[E, W any](data []byte, entry func(W) (E, error)) ([]E, error) {
+	if len(data) > MaxMessageBytes {
+		return nil, fmt.Errorf("decode entries: %d bytes: %w", len(data), ErrTooLarge)
+	}
+	var wire []W
+	if err := decode(data, &wire); err != nil {
+		return nil, fmt.Errorf("decode entries: %w", err)
+	}
+	entries := make([]E, len(wire))
+	for i, w := range wire {
+		var err error
+		if entries[i], err = entry(w); err != nil {
+			return nil, fmt.Errorf("decode entry %d: %w", i, err)
+		}
+	}
+	if again, err := encode(wire); err != nil || !bytes.Equal(again, data) {
+		return nil, fmt.Errorf("decode entries: not canonical: %w", ErrMalformed)
+	}
+	return entries, nil
+}

@@ -1,0 +1,135 @@
+package crdt
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// ErrRights: a store has not the rights to spend or to give that much.
+var ErrRights = errors.New("not enough rights on this node")
+
+// Burned is where the rights go that a cut of a budget takes back.
+const Burned ReplicaID = 0
+
+// EscrowEntry is one cell of an escrow: what From gave To so far, in micro-units. It only grows, and From alone writes it.
+//
+//	From == To   minted: made by the budget's steward for itself
+//	To == Spent  used by From
+//	otherwise    transferred
+type EscrowEntry struct {
+	From, To ReplicaID
+	Micros   uint64
+}
+
+// Spent stands as the receiver of what was used. No store has this ID or Burned's.
+const Spent = ^ReplicaID(0)
+
+// Escrow divides a hard budget among stores, so that each can spend its part without asking anybody, and all together never
+// spend more than was minted:
+//
+//	rights(i) = minted by i + transferred to i - transferred by i - used by i
+//
+// Cells join by the maximum. A store knows its own cells exactly and may lack what others gave it, so what it takes for
+// its rights is never too much. The zero Escrow is empty. It is not safe for use by several goroutines.
+type Escrow struct {
+	cells map[[2]ReplicaID]uint64
+}
+
+// Rights is what a store may still spend or give, as far as is known here. Of another store it may be negative as long as
+// something that was given to it is not known; of the own one by what was overdrawn.
+func (e *Escrow) Rights(of ReplicaID) int64 {
+	var in, out uint64
+	for cell, micros := range e.cells {
+		if cell[1] == of {
+			in = plusAtMost(in, micros)
+		} else if cell[0] == of {
+			out = plusAtMost(out, micros)
+		}
+	}
+	return clamp(in) - clamp(out)
+}
+
+func clamp(n uint64) int64 { return int64(min(n, 1<<62)) }
+
+// Mint makes rights, for a new budget or a raise. Only the budget's steward does.
+func (e *Escrow) Mint(steward ReplicaID, micros uint64) error {
+	return e.grow(steward, steward, micros)
+}
+
+// Transfer gives rights of from to another store, or to Burned. It MUST be on disk before to is told.
+func (e *Escrow) Transfer(from, to ReplicaID, micros uint64) error {
+	if from == to {
+		return fmt.Errorf("transfer from %d to itself: %w", from, ErrMalformed)
+	}
+	return e.spend(from, to, micros)
+}
+
+// Use counts what a request of by costs, which has to fit into its rights.
+func (e *Escrow) Use(by ReplicaID, micros uint64) error { return e.spend(by, Spent, micros) }
+
+// Overdraw counts what a request has cost beyond what was reserved for it: it was served, so it counts.
+func (e *Escrow) Overdraw(by ReplicaID, micros uint64) error { return e.grow(by, Spent, micros) }
+
+func (e *Escrow) spend(from, to ReplicaID, micros uint64) error {
+	if rights := e.Rights(from); rights < 0 || micros > uint64(rights) {
+		return fmt.Errorf("%d of %d micro-units: %w", micros, rights, ErrRights)
+	}
+	return e.grow(from, to, micros)
+}
+
+func (e *Escrow) grow(from, to ReplicaID, micros uint64) error {
+	sum, err := plus(e.cells[[2]ReplicaID{from, to}], micros)
+	if err != nil {
+		return err
+	}
+	e.put(from, to, sum)
+	return nil
+}
+
+func (e *Escrow) put(from, to ReplicaID, micros uint64) {
+	if e.cells == nil {
+		e.cells = map[[2]ReplicaID]uint64{}
+	}
+	e.cells[[2]ReplicaID{from, to}] = micros
+}
+
+// Merge joins cells and returns those that were news.
+func (e *Escrow) Merge(entries []EscrowEntry) (news []EscrowEntry) {
+	for _, c := range entries {
+		if c.Micros > e.cells[[2]ReplicaID{c.From, c.To}] {
+			e.put(c.From, c.To, c.Micros)
+			news = append(news, c)
+		}
+	}
+	return news
+}
+
+// Minted is all that was ever made.
+func (e *Escrow) Minted() uint64 { return e.sum(func(c [2]ReplicaID) bool { return c[0] == c[1] }) }
+
+// Used is what all stores have used.
+func (e *Escrow) Used() uint64 { return e.sum(func(c [2]ReplicaID) bool { return c[1] == Spent }) }
+
+func (e *Escrow) sum(wanted func([2]ReplicaID) bool) uint64 {
+	sum := uint64(0)
+	for cell, micros := range e.cells {
+		if wanted(cell) {
+			sum = plusAtMost(sum, micros)
+		}
+	}
+	return sum
+}
+
+// Entries returns all cells in a fixed order.
+func (e *Escrow) Entries() []EscrowEntry {
+	out := make([]EscrowEntry, 0, len(e.cells))
+	for cell, micros := range e.cells {
+		out = append(out, EscrowEntry{From: cell[0], To: cell[1], Micros: micros})
+	}
+	slices.SortFunc(out, func(a, b EscrowEntry) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	})
+	return out
+}
