@@ -50,7 +50,7 @@ func confirm(file string) error {
 	if err != nil {
 		return err
 	}
-	got, err := hashFile(file)
+	got, err := HashFile(file)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,8 @@ func confirm(file string) error {
 	return nil
 }
 
-func hashFile(file string) (string, error) {
+// HashFile is the SHA-256 of a file, as 64 hex digits.
+func HashFile(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return "", err
@@ -92,7 +93,7 @@ func (w *Wheels) moveToCache(file string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	sum, err := hashFile(file)
+	sum, err := HashFile(file)
 	if err != nil {
 		return "", err
 	}

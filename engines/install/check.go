@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"llmgw/fetch"
 )
 
 // checkTime bounds a program that is asked for its version or help. Loading
@@ -173,7 +175,7 @@ func buildOf(path string) (string, error) {
 	if err != nil || len(files) > maxLibraries {
 		files = nil // a folder of the system: its libraries are not the program's
 	}
-	own, err := hashOf(path)
+	own, err := fetch.HashFile(path)
 	if err != nil || len(files) == 0 {
 		return own, err
 	}
@@ -181,24 +183,11 @@ func buildOf(path string) (string, error) {
 	all := sha256.New()
 	fmt.Fprintf(all, "%s  %s\n", own, filepath.Base(path))
 	for _, f := range files {
-		sum, err := hashOf(f)
+		sum, err := fetch.HashFile(f)
 		if err != nil {
 			return "", err
 		}
 		fmt.Fprintf(all, "%s  %s\n", sum, filepath.Base(f))
 	}
 	return hex.EncodeToString(all.Sum(nil)), nil
-}
-
-func hashOf(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	hash := sha256.New()
-	if _, err := io.Copy(hash, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(hash.Sum(nil)), nil
 }
