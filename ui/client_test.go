@@ -249,19 +249,26 @@ func TestErrorsMapToStatus(t *testing.T) {
 }
 
 func TestABackupThatBreaksOffIsNotTakenForAWholeOne(t *testing.T) {
-	f := newFixture(t)
-	c := socket(t, f.AdminHandler())
-	var whole bytes.Buffer
-	if n, err := c.BackupState(t.Context(), &whole); err != nil || n != 4 || whole.String() != "half" {
-		t.Fatalf("got %d bytes, %v", n, err)
-	}
-	f.backend.wait = func(context.Context) error { return errDisk }
-	if _, err := c.BackupState(t.Context(), io.Discard); err == nil {
-		t.Error("half a backup was taken for a whole one")
-	}
-	f.backend.err = errDisk
-	refused := (*APIError)(nil)
-	if _, err := c.BackupState(t.Context(), io.Discard); !errors.As(err, &refused) || refused.Status != 500 {
-		t.Errorf("a backup that never began: got %v", err)
-	}
+	t.Run("whole", func(t *testing.T) {
+		f := newFixture(t)
+		var whole bytes.Buffer
+		if n, err := socket(t, f.AdminHandler()).BackupState(t.Context(), &whole); err != nil || n != 4 || whole.String() != "half" {
+			t.Fatalf("got %d bytes, %v", n, err)
+		}
+	})
+	t.Run("broken off", func(t *testing.T) {
+		f := newFixture(t)
+		f.backend.wait = func(context.Context) error { return errDisk }
+		if _, err := socket(t, f.AdminHandler()).BackupState(t.Context(), io.Discard); err == nil {
+			t.Error("half a backup was taken for a whole one")
+		}
+	})
+	t.Run("never begun", func(t *testing.T) {
+		f := newFixture(t)
+		f.backend.err = errDisk
+		refused := (*APIError)(nil)
+		if _, err := socket(t, f.AdminHandler()).BackupState(t.Context(), io.Discard); !errors.As(err, &refused) || refused.Status != 500 {
+			t.Errorf("got %v", err)
+		}
+	})
 }
