@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -91,6 +92,8 @@ func (m *Mesh) offerJoin(v *view, p peer.ID, ask joinAsk) (joinOffer, error) {
 		return joinOffer{}, &token.Error{Kind: token.NotAdmin}
 	case ask.By == bySecret && len(v.roster.bans) > 0:
 		return joinOffer{}, &token.Error{Kind: token.Refused, Detail: "a node was removed, so the mesh secret admits nobody until it is replaced"}
+	case ask.By == bySecret && !m.autoJoin.Load() && !m.byHand(p):
+		return joinOffer{}, &token.Error{Kind: token.Refused, Detail: "joining by mesh secret is switched off there (discovery.auto_join); it takes a token"}
 	case ask.By != byToken && ask.By != bySecret:
 		return joinOffer{}, &token.Error{Kind: token.Unsupported, Detail: "unknown way to join"}
 	}
@@ -99,6 +102,16 @@ func (m *Mesh) offerJoin(v *view, p peer.ID, ask joinAsk) (joinOffer, error) {
 		return joinOffer{}, fmt.Errorf("make nonce: %w", err)
 	}
 	return joinOffer{Chain: v.roster.chainOf(m.self), Nonce: nonce, Floor: v.roster.floors[p]}, nil
+}
+
+// byHand says whether a peer was given by hand, by its ID or as who answers there.
+func (m *Mesh) byHand(p peer.ID) bool {
+	static := m.staticPeers()
+	m.sights.mu.Lock()
+	defer m.sights.mu.Unlock()
+	return slices.ContainsFunc(static.Addrs, func(addr string) bool {
+		return static.Peers[addr] == p.String() || m.sights.asked[addr].id == p
+	})
 }
 
 // decide checks the proof and writes the joiner's record.

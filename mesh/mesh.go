@@ -89,7 +89,9 @@ type Config struct {
 	// membership goes by token.
 	Secret []byte
 	Peers  []string // static peers: host:port or multiaddr, with or without /p2p/<peer ID>
-	MDNS   bool
+	MDNS   bool     // setting discovery.lan: announce and look for boxes by mDNS; see SetLAN
+	// NoAutoJoin is the setting discovery.auto_join, off: see SetAutoJoin.
+	NoAutoJoin bool
 	// ArchiveDir is where a join that replaces a mesh with content keeps the old
 	// state. Empty: such a join is refused.
 	ArchiveDir string
@@ -145,6 +147,8 @@ type Mesh struct {
 	refusals refusalLog
 	unread   unreadStreams
 	clones   *cloneWatch
+	lan      lanSwitch
+	autoJoin atomic.Bool
 	events   events
 
 	// life ends when Close is called; work that outlives a request hangs on it.
@@ -209,6 +213,8 @@ func newMesh(cfg Config) (*Mesh, error) {
 	if err := m.loadName(); err != nil {
 		return nil, err
 	}
+	m.lan.on.Store(cfg.MDNS)
+	m.autoJoin.Store(!cfg.NoAutoJoin)
 	m.gater = newGater(m)
 	m.guests = newGuestList(m)
 	m.links = newLinkSet(m)

@@ -69,22 +69,83 @@ func newSightings(m *Mesh) *sightings {
 // Sightings lists the boxes that discovery sees and that are no members.
 func (m *Mesh) Sightings() []Sighting { return m.sights.list(m.view.Load().roster) }
 
+// list has each box once, whatever sources know it: a peer given by hand is known
+// by who answered at its address.
 func (s *sightings) list(r *roster) []Sighting {
+	connected := s.m.membersAt()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []Sighting
+	byKey := map[string]*Sighting{}
 	for _, g := range s.all() {
-		id, err := peer.Decode(g.Peer)
-		if err == nil && (id == s.m.self || r.standing(id) == active) {
+		id := s.whose(g, connected)
+		if p, err := peer.Decode(id); err == nil && (p == s.m.self || r.standing(p) == active) {
 			continue
 		}
-		key := cmp.Or(g.Peer, firstOf(g.Addrs))
-		out = append(out, Sighting{
-			ID: g.Peer, Name: cleanName(g.Name), Addrs: g.Addrs, Reason: cmp.Or(s.reasons[key], s.defaultReason(g)),
-		})
+		key := cmp.Or(id, firstOf(g.Addrs))
+		seen, ok := byKey[key]
+		if !ok {
+			seen = &Sighting{ID: id, Reason: s.defaultReason(g)}
+			byKey[key] = seen
+		}
+		seen.Name = cmp.Or(seen.Name, cleanName(g.Name))
+		for _, addr := range g.Addrs {
+			if !slices.Contains(seen.Addrs, addr) {
+				seen.Addrs = append(seen.Addrs, addr)
+			}
+		}
+		if why := cmp.Or(s.reasons[id], s.reasons[firstOf(g.Addrs)]); why != "" {
+			seen.Reason = why
+		}
 	}
-	slices.SortFunc(out, func(a, b Sighting) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	out := make([]Sighting, 0, len(byKey))
+	for _, seen := range byKey {
+		out = append(out, *seen)
+	}
+	slices.SortFunc(out, func(a, b Sighting) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID), cmp.Compare(firstOf(a.Addrs), firstOf(b.Addrs)))
+	})
 	return out
+}
+
+// whose is the peer ID of a group as far as known. It is called with s locked.
+func (s *sightings) whose(g discovery.Group, connected map[string]string) string {
+	addr := firstOf(g.Addrs)
+	if id := cmp.Or(g.Peer, connected[addr]); id != "" {
+		return id
+	}
+	if last := s.asked[addr]; last.id != "" {
+		return last.id.String()
+	}
+	for _, other := range s.all() {
+		if other.Peer != "" && slices.Contains(other.Addrs, addr) {
+			return other.Peer
+		}
+	}
+	return ""
+}
+
+// membersAt maps the addresses of connected members to their IDs.
+func (m *Mesh) membersAt() map[string]string {
+	out := map[string]string{}
+	r := m.view.Load().roster
+	for _, c := range m.host.Network().Conns() {
+		if r.active(c.RemotePeer()) {
+			out[plainAddr(c.RemoteMultiaddr())] = c.RemotePeer().String()
+		}
+	}
+	return out
+}
+
+// byMDNS is what mDNS tells of a peer, nil when it was not seen.
+func (s *sightings) byMDNS(p peer.ID) *discovery.Group {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.sources["mdns"] {
+		if g.Peer == p.String() {
+			return &g
+		}
+	}
+	return nil
 }
 
 func (s *sightings) defaultReason(g discovery.Group) string {
@@ -126,6 +187,10 @@ func (m *Mesh) runDiscovery(ctx context.Context) {
 	for source, d := range m.discoverers() {
 		found := make(chan []discovery.Group)
 		work.Go(func() {
+			if _, lan := d.(*discovery.MDNS); lan {
+				m.runLAN(ctx, d, found)
+				return
+			}
 			d.Run(ctx, found)
 		})
 		work.Go(func() { m.sights.follow(ctx, source, found) })
@@ -139,9 +204,7 @@ func (m *Mesh) discoverers() map[string]discovery.Discoverer {
 	if static := m.staticPeers(); len(static.Addrs) > 0 {
 		all["static"] = static
 	}
-	if m.cfg.MDNS {
-		all["mdns"] = &discovery.MDNS{Self: m.announcement, Complete: m.complete, Now: m.cfg.Now, Log: m.log}
-	}
+	all["mdns"] = &discovery.MDNS{Self: m.announcement, Complete: m.complete, Now: m.cfg.Now, Log: m.log}
 	return all
 }
 
@@ -153,6 +216,9 @@ func (m *Mesh) staticPeers() discovery.Static {
 		addr, id, err := readStatic(text)
 		if err != nil {
 			m.log.Error("static peer not understood", "peer", text, "err", err)
+			continue
+		}
+		if slices.Contains(static.Addrs, addr) {
 			continue
 		}
 		static.Addrs = append(static.Addrs, addr)
@@ -272,6 +338,8 @@ func (m *Mesh) sighted(ctx context.Context, g discovery.Group) {
 	}
 	sameMesh := m.view.Load().mesh.hint(id) == g.Hint
 	switch {
+	case m.admitsBySecret() && g.Source == "mdns" && sameMesh && !m.autoJoin.Load():
+		m.sights.because(g.Peer, "it holds the mesh secret, and joining by itself is switched off (discovery.auto_join); it can join with a token made here")
 	case m.admitsBySecret() && (sameMesh || g.Source == "static"):
 		m.joinBySecret(ctx, id, g)
 	case sameMesh:

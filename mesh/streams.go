@@ -24,6 +24,7 @@ const (
 	protocolSync      = "/llmgw/sync/1"
 	protocolHeartbeat = "/llmgw/hb/1"
 	protocolVerdict   = "/llmgw/verdict/1"
+	protocolDoctor    = "/llmgw/doctor/1"
 )
 
 // openWait bounds an Open whose context has no deadline: dial, negotiation and
@@ -226,5 +227,6 @@ func (m *Mesh) handleProtocols() {
 	m.handle(protocolJoin, anybody, m.serveJoin)
 	m.handle(protocolSync, members, m.serveSync)
 	m.handle(protocolHeartbeat, members, m.serveHeartbeat)
+	m.handle(protocolDoctor, members, m.serveDoctor)
 	m.handle(protocolVerdict, everMembers, m.serveVerdict)
 }

@@ -265,3 +265,28 @@ func TestTwoBoxesOnOneLink(t *testing.T) {
 		}
 	}
 }
+
+func TestChangedLinksEndAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		on := links{addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+		now := on
+		choose := func() (links, error) { return now, nil }
+		done := make(chan struct{})
+		go func() { defer close(done); untilChanged(t.Context(), choose, on) }()
+		time.Sleep(5 * pollLinks)
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Fatal("it ended without a change")
+		default:
+		}
+		now = links{addrs: append(on.addrs, netip.MustParseAddr("198.51.100.1"))}
+		time.Sleep(pollLinks)
+		synctest.Wait()
+		select {
+		case <-done:
+		default:
+			t.Fatal("an interface that came was not noticed")
+		}
+	})
+}

@@ -139,10 +139,37 @@ func (b *browser) run(ctx context.Context, out chan<- []Group) {
 		}
 		length = min(2*length, window)
 		if length == window && b.d.Complete != nil && b.d.Complete() {
-			pause(ctx, idlePause)
+			b.rest(ctx)
 		}
 		b.prune()
 		if !b.send(ctx, out) {
+			return
+		}
+	}
+}
+
+// rest waits until the next window is due, or an interface came or went.
+func (b *browser) rest(ctx context.Context) {
+	on, err := chooseLinks()
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, idlePause)
+	defer cancel()
+	untilChanged(ctx, chooseLinks, on)
+}
+
+// untilChanged returns when the links are other ones than on, or ctx ended.
+func untilChanged(ctx context.Context, choose func() (links, error), on links) {
+	tick := time.NewTicker(pollLinks)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if now, err := choose(); err == nil && !now.same(on) {
 			return
 		}
 	}
@@ -177,6 +204,11 @@ func (b *browser) look(ctx context.Context, length time.Duration, out chan<- []G
 		drain(entries)
 		return fmt.Errorf("browse: %w", err)
 	}
+	// A window hears only the interfaces that it began with.
+	go func() {
+		untilChanged(ctx, chooseLinks, l)
+		cancel()
+	}()
 	// zeroconf sends without looking at the context, so this reads until it closes
 	// the channel, and closes it never itself.
 	for entry := range entries {
