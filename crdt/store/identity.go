@@ -107,6 +107,10 @@ func (s *Store) becomes(id crdt.ReplicaID, index uint64, overdue bool) {
 	s.state.Lock()
 	defer s.state.Unlock()
 	s.id.Store(uint64(id))
+	s.ledger.mu.Lock()
+	// The generation was drawn by this process alone; under a new store it stays as unique as it was.
+	s.ledger.by.Store = id
+	s.ledger.mu.Unlock()
 	s.index.Store(index)
 	s.reseeding.Store(false)
 	s.clock = crdt.NewClock(s.now, 0, s.saveCeiling)

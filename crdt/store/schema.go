@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -15,15 +16,17 @@ import (
 const schemaVersion = 1
 
 const (
-	asidePrefix  = "a/"
-	logPrefix    = "g/"
-	sysPrefix    = "m/sys/"
-	metaPrefix   = "m/user/"
-	stagePrefix  = "n/"
-	outboxPrefix = "o/"
-	cursorPrefix = "p/"
-	rowPrefix    = "r/"
-	agePrefix    = "t/"
+	asidePrefix   = "a/"
+	counterPrefix = "c/"
+	logPrefix     = "g/"
+	sysPrefix     = "m/sys/"
+	metaPrefix    = "m/user/"
+	stagePrefix   = "n/"
+	outboxPrefix  = "o/"
+	cursorPrefix  = "p/"
+	rowPrefix     = "r/"
+	agePrefix     = "t/"
+	usagePrefix   = "u/"
 )
 
 const (
@@ -68,6 +71,9 @@ func (s *Store) load(dir string, o Options) error {
 		return err
 	}
 	s.opened = s.seq.Load()
+	if err := s.loadLedger(); err != nil {
+		return err
+	}
 	return s.scanAtOpen()
 }
 
@@ -169,14 +175,14 @@ func (s *Store) lastSequence() (uint64, error) {
 	return last, err
 }
 
-// random draws a 64-bit ID that is not 0.
+// random draws a 64-bit ID. The lowest and the highest stand for other things, see crdt.Burned and crdt.Spent.
 func (s *Store) random() (uint64, error) {
 	for {
 		var buf [8]byte
 		if _, err := io.ReadFull(s.entropy, buf[:]); err != nil {
 			return 0, fmt.Errorf("draw an ID: %w", err)
 		}
-		if id := binary.BigEndian.Uint64(buf[:]); id != 0 {
+		if id := binary.BigEndian.Uint64(buf[:]); id != 0 && id != math.MaxUint64 {
 			return id, nil
 		}
 	}

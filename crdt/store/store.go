@@ -4,7 +4,7 @@
 // # Layout
 //
 //	a/<key>         cells of a row that wait aside: crdt.EncodeRow
-//	c/              counters (not used yet)
+//	c/<key>         counter (8 bytes): a spend or escrow cell; the key has budget, period and the writer
 //	g/<seq>         local log: sequence number (8 bytes, big endian) -> key of a row
 //	m/sys/<name>    the store's own: schema, ID, index ID, clock ceiling, uptime, running reset or swap, ...
 //	m/user/<name>   meta values, never shared
@@ -13,7 +13,7 @@
 //	p/<peer>        how far this store has pulled from a peer
 //	r/<key>         row: its sequence number (8 bytes), then crdt.EncodeRow
 //	t/<key>         tombstone: uptime (8 bytes) at which this store learned of it
-//	u/              usage (not used yet)
+//	u/<number>      usage record
 //
 // # Writing
 //
@@ -116,6 +116,7 @@ type Store struct {
 	watches watchers
 	leads   leads
 	digest  digest
+	ledger  ledger
 
 	restored  atomic.Bool // overdue whatever the peers say: restored or rolled back
 	reseeding atomic.Bool
