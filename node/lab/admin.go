@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"llmgw/mesh/catalog"
 	"llmgw/ui"
 )
 
@@ -72,4 +73,28 @@ func (b *Box) AwaitReplica(model, state string, within time.Duration) ui.Replica
 		return ok && r.State == state, fmt.Sprintf("%+v", r)
 	})
 	return found
+}
+
+// Replicas are all replicas of a model that b knows of, in any state.
+func (b *Box) Replicas(model string) (out []ui.Replica) {
+	b.tb.Helper()
+	for _, r := range JSON[ui.ReplicaList](b, "ps").Replicas {
+		if r.Model == model {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// AwaitReplicaOn waits until b knows a ready replica of the model on holder.
+func (b *Box) AwaitReplicaOn(model string, holder *Box, within time.Duration) {
+	b.tb.Helper()
+	Eventually(b.tb, within, "box "+b.Name+" knows "+model+" as ready on "+holder.Name, func() (bool, string) {
+		for _, r := range b.Replicas(model) {
+			if r.NodeName == holder.Name && r.State == string(catalog.ReplicaReady) {
+				return true, ""
+			}
+		}
+		return false, b.CLI("ps") + "\n" + b.CLI("why", model)
+	})
 }

@@ -92,10 +92,19 @@ func (a *API) Ask(ctx context.Context, method, path string, body any) (Answer, e
 	if err != nil {
 		return Answer{}, err
 	}
+	answer, err := readAnswer(resp)
+	if err != nil {
+		return Answer{}, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return answer, nil
+}
+
+// readAnswer reads a response to its end.
+func readAnswer(resp *http.Response) (Answer, error) {
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return Answer{}, fmt.Errorf("%s %s: read answer: %w", method, path, err)
+		return Answer{}, fmt.Errorf("read answer: %w", err)
 	}
 	return Answer{Status: resp.StatusCode, Header: resp.Header, Body: string(raw)}, nil
 }
@@ -126,11 +135,14 @@ func (a *API) Stream(ctx context.Context, path string, body any) (*Stream, error
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		raw, _ := io.ReadAll(resp.Body)
-		return nil, fmt.Errorf("POST %s: %s: %s", path, resp.Status, raw)
+		answer, _ := readAnswer(resp)
+		return nil, fmt.Errorf("POST %s: %s: %s", path, resp.Status, answer.Body)
 	}
-	return &Stream{resp: resp, read: bufio.NewReader(resp.Body)}, nil
+	return newStream(resp), nil
+}
+
+func newStream(resp *http.Response) *Stream {
+	return &Stream{resp: resp, read: bufio.NewReader(resp.Body)}
 }
 
 // Next returns the data of the next event. io.EOF is the end of the body, which

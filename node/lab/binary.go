@@ -12,11 +12,12 @@ import (
 
 // Variables that say which daemon is tested.
 const (
-	binaryVariable = "LLMGW_LAB_BINARY" // path of a daemon that was built elsewhere
+	binaryVariable = "LLMGW_LAB_BINARY" // path of a daemon that was built elsewhere, with -tags lab
 	raceVariable   = "LLMGW_LAB_RACE"   // "1": build the daemon with the race detector
 )
 
-// build compiles the daemon once for the test binary's life.
+// build compiles the daemon once for the test binary's life. The tag adds nothing
+// but a clock that can be set off.
 var build = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv(binaryVariable); path != "" {
 		return filepath.Abs(path)
@@ -35,9 +36,9 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", fmt.Errorf("build daemon: %w", err)
 	}
 	path := filepath.Join(dir, "llmgw")
-	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", path}
+	args := []string{"build", "-tags=lab", "-trimpath", "-ldflags=-s -w", "-o", path}
 	if os.Getenv(raceVariable) == "1" {
-		args = []string{"build", "-race", "-o", path}
+		args = []string{"build", "-tags=lab", "-race", "-o", path}
 	}
 	cmd := exec.Command("go", append(args, "./cmd/llmgw")...)
 	cmd.Dir = root

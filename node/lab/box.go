@@ -195,7 +195,8 @@ func (b *Box) Resume() { b.tb.Helper(); b.signalAll(unix.SIGCONT) }
 func (b *Box) signalAll(sig unix.Signal) {
 	b.tb.Helper()
 	for _, p := range b.Processes("") {
-		if err := b.Signal(p.PID, sig); err != nil {
+		err := b.Signal(p.PID, sig)
+		if gone := errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist); err != nil && !gone {
 			b.tb.Fatalf("box %s: %v", b.Name, err)
 		}
 	}
