@@ -47,8 +47,9 @@ func (s *sim) checkGrows(b *box, keys []crdt.Key) error {
 
 // settleDebts is called when a disk was lost: from now on only what the stores hold is owed.
 func (s *sim) settleDebts() error {
-	s.owed = map[crdt.Key]crdt.Row{}
+	s.owed, s.spent = map[crdt.Key]crdt.Row{}, crdt.Spend{}
 	for _, b := range s.boxes {
+		s.spent.Merge(b.store.SpendEntries())
 		rows, err := rowsOf(b.store)
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package crdtsim
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"time"
 
@@ -144,14 +145,16 @@ func (s *sim) rollBack(b *box) error {
 		b.kept, b.keptEnd = kept, store.Cursor{IndexID: b.store.IndexID(), Seq: b.store.Sequence()}
 		return err
 	}
+	known := uint64(math.MaxUint64)
 	for _, o := range s.others(b) {
-		known, err := o.store.Cursor(b.name)
+		cursor, err := o.store.Cursor(b.name)
 		if err != nil {
 			return err
 		}
-		if known.IndexID != b.keptEnd.IndexID || known.Seq <= b.keptEnd.Seq+20 {
+		if cursor.IndexID != b.keptEnd.IndexID || cursor.Seq <= b.keptEnd.Seq+1 {
 			return nil
 		}
+		known = min(known, cursor.Seq)
 	}
 	s.count("disk rolled back")
 	old := b.kept
@@ -159,7 +162,7 @@ func (s *sim) rollBack(b *box) error {
 	if err := s.replace(b, old); err != nil {
 		return err
 	}
-	b.doubtful = true
+	b.doubtful, b.known = true, known
 	return s.diskLost()
 }
 

@@ -13,6 +13,9 @@
 //	no ghosts   nobody holds anything that no store acknowledged
 //	equal       after quiet all stores hold the same bytes, but for tombstones, which each forgets in its own time; and
 //	            the digest says so
+//	money       each increment that a surviving store counted is counted once; a hard budget is never overspent, and no
+//	            store's rights are ever negative
+//	whole       in the end each store verifies
 //	own rows    what a box made itself survives its absence and its re-seed
 package crdtsim
 
@@ -58,6 +61,8 @@ type sim struct {
 	written, owed map[crdt.Key]crdt.Row
 	// dead is the highest tombstone that was ever acknowledged for a key.
 	dead map[crdt.Key]uint64
+	// spent is what stores have counted of the soft budget, less what only lost disks had.
+	spent crdt.Spend
 	// forgets is set once a tombstone was collected somewhere.
 	forgets bool
 }
@@ -95,6 +100,9 @@ func (s *sim) run() error {
 			return err
 		}
 	}
+	if err := s.mint(s.boxes[0]); err != nil {
+		return err
+	}
 	for range s.cfg.Steps {
 		s.report.Steps++
 		if err := s.step(); err != nil {
@@ -104,7 +112,7 @@ func (s *sim) run() error {
 	if err := s.quiet(); err != nil {
 		return fmt.Errorf("quiet: %w", err)
 	}
-	return s.checkEnd()
+	return errors.Join(s.checkEnd(), s.checkMoney())
 }
 
 // action is something that may happen in a step, with its share of all steps.
@@ -117,6 +125,8 @@ type action struct {
 func (s *sim) actions() []action {
 	return []action{
 		{40, "write", s.write},
+		{10, "spend", s.spend},
+		{5, "use rights", s.useRights},
 		{25, "deliver", s.deliver},
 		{20, "pull some", s.pullSome},
 		{3, "crash", s.crash},

@@ -1,6 +1,7 @@
 package crdtsim
 
 import (
+	"errors"
 	"fmt"
 
 	"llmgw/crdt"
@@ -31,7 +32,10 @@ func (s *sim) meet(a, b *box) (bool, error) {
 	case overB:
 		return false, s.reseed(b, a)
 	}
-	a.met, b.met, a.doubtful, b.doubtful = true, true, false, false
+	if err := errors.Join(s.tellCounts(a, b), s.tellCounts(b, a)); err != nil {
+		return false, err
+	}
+	a.met, b.met = true, true
 	return true, nil
 }
 
@@ -78,7 +82,7 @@ func (s *sim) reseed(b, from *box) error {
 		return err
 	}
 	b.met = true
-	if err := s.checkReseed(b); err != nil {
+	if err := errors.Join(s.tellCounts(b, from), s.tellCounts(from, b), s.checkReseed(b)); err != nil {
 		return err
 	}
 	return s.settleDebts()

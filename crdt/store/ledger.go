@@ -43,6 +43,7 @@ type ledger struct {
 	by    crdt.SpendID
 	next  uint64 // number of the next usage record
 	open  *group
+	most  int // entries of a group
 }
 
 // reset forgets the counts of a mesh that was left.
@@ -101,7 +102,7 @@ func (l *ledger) join(e *entry, commit func(*group)) (g *group, full bool) {
 	}
 	g = l.open
 	g.entries = append(g.entries, e)
-	if len(g.entries) < groupSize {
+	if len(g.entries) < l.most {
 		return g, false
 	}
 	l.open = nil

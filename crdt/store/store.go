@@ -58,6 +58,8 @@ type Options struct {
 	Disk *Disk
 	// Reserve is how many bytes have to be free on the disk for a write to be taken; 0 stands for DefaultReserve.
 	Reserve int64
+	// Group is how many usage records one commit takes at most; 0 stands for 256. With 1 none waits for another.
+	Group int
 	// Free tells how many bytes are free on the disk of a directory. Without it the system is asked.
 	Free func(dir string) (int64, error)
 }
@@ -74,6 +76,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Reserve == 0 {
 		o.Reserve = DefaultReserve
+	}
+	if o.Group == 0 {
+		o.Group = groupSize
 	}
 	if o.Free == nil && o.Disk == nil {
 		o.Free = freeSpace
@@ -135,7 +140,7 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	s := &Store{
 		db: db, disk: o.Disk, dir: dir, reserve: o.Reserve, free: o.Free, log: o.Log, entropy: o.Entropy, now: o.Now,
-		flush: db.Sync, outbox: map[crdt.Key]uint64{}, raised: map[crdt.Key]bool{},
+		flush: db.Sync, ledger: ledger{most: o.Group}, outbox: map[crdt.Key]uint64{}, raised: map[crdt.Key]bool{},
 	}
 	if err := s.load(dir, o); err != nil {
 		if errors.Is(err, ErrCorrupt) {

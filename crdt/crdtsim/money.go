@@ -1,0 +1,92 @@
+package crdtsim
+
+import (
+	"errors"
+	"fmt"
+
+	"llmgw/crdt"
+	"llmgw/crdt/store"
+)
+
+// soft is a budget that is counted, hard one that is divided beforehand.
+var (
+	soft = crdt.Account{Budget: "soft", Period: "2026-11"}
+	hard = crdt.Account{Budget: "hard", Period: "2026-11"}
+)
+
+// minted is what the first box makes of the hard budget.
+const minted = 1000
+
+func (s *sim) mint(b *box) error {
+	return b.store.UpdateEscrow(hard, func(self crdt.ReplicaID, e *crdt.Escrow) error { return e.Mint(self, minted) })
+}
+
+// spend counts what a request cost.
+func (s *sim) spend(b *box) error {
+	micros := uint64(1 + s.rand.IntN(20))
+	if _, err := s.spent.Add(soft, b.store.SpendID(), micros); err != nil {
+		return err
+	}
+	return b.store.RecordUsage(store.Usage{Charges: []store.Charge{{Account: soft, Micros: micros}}})
+}
+
+// useRights spends of the hard budget, or gives rights to another box. A box does so only after it has met a peer, which
+// tells what it has of this box's cells; twins are stopped by an alarm.
+func (s *sim) useRights(b *box) error {
+	if !b.met || b.twin || b.doubtful {
+		return nil
+	}
+	to, micros := s.box(), uint64(s.rand.IntN(120))
+	err := b.store.UpdateEscrow(hard, func(self crdt.ReplicaID, e *crdt.Escrow) error {
+		if other := to.store.ID(); other != self && s.rand.IntN(2) == 0 {
+			return e.Transfer(self, other, micros)
+		}
+		return e.Use(self, micros)
+	})
+	if err != nil && !errors.Is(err, crdt.ErrRights) {
+		return err
+	}
+	e, err := b.store.Escrow(hard)
+	if rights := e.Rights(b.store.ID()); rights < 0 {
+		s.violate("%s has rights of %d", b.name, rights)
+	}
+	return err
+}
+
+// tellCounts lets to know all counters that from knows.
+func (s *sim) tellCounts(to, from *box) error {
+	e, err := from.store.Escrow(hard)
+	if err != nil {
+		return err
+	}
+	return errors.Join(to.store.MergeSpend(from.store.SpendEntries()), to.store.MergeEscrow(hard, e.Entries()))
+}
+
+// checkMoney: nothing that a surviving store counted is missing or counted twice, and nobody overspent.
+func (s *sim) checkMoney() error {
+	for _, b := range s.boxes {
+		if got, want := b.store.Spent(soft), s.spent.Total(soft); got != want {
+			s.violate("%s counts %d as spent, which is %d", b.name, got, want)
+		}
+		e, err := b.store.Escrow(hard)
+		if err != nil {
+			return err
+		}
+		if used := e.Used(); used > minted {
+			s.violate("%s: %d of %d were used", b.name, used, minted)
+		}
+		for _, c := range e.Entries() {
+			if rights := e.Rights(c.From); rights < 0 {
+				s.violate("%s: store %d has rights of %d", b.name, c.From, rights)
+			}
+		}
+		report, err := b.store.Verify()
+		if err != nil {
+			return fmt.Errorf("verify %s: %w", b.name, err)
+		}
+		for _, problem := range report.Problems {
+			s.violate("%s: %s", b.name, problem)
+		}
+	}
+	return nil
+}
