@@ -12,6 +12,7 @@ type counters struct {
 	dropped  prometheus.Counter     // gossip messages lost on this box
 	rejected prometheus.Counter     // remote rows and cells refused by the screen
 	pulls    *prometheus.CounterVec // by result
+	offences *prometheus.CounterVec // by what a peer did
 }
 
 func newCounters(reg prometheus.Registerer) (counters, error) {
@@ -28,11 +29,14 @@ func newCounters(reg prometheus.Registerer) (counters, error) {
 		pulls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmgw_mesh_pulls_total", Help: "Pulls of shared state from peers, by result.",
 		}, []string{"result"}),
+		offences: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmgw_mesh_offences_total", Help: "What peers sent that no well-behaved node sends, by kind.",
+		}, []string{"kind"}),
 	}
 	if reg == nil {
 		return c, nil
 	}
-	for _, collector := range []prometheus.Collector{c.refusals, c.dropped, c.rejected, c.pulls} {
+	for _, collector := range []prometheus.Collector{c.refusals, c.dropped, c.rejected, c.pulls, c.offences} {
 		if err := reg.Register(collector); err != nil {
 			return c, fmt.Errorf("register metrics: %w", err)
 		}

@@ -39,7 +39,7 @@ var _ pubsub.Blacklist = rosterBlacklist{}
 func (b rosterBlacklist) Add(peer.ID) bool { return false }
 
 func (b rosterBlacklist) Contains(p peer.ID) bool {
-	return p != b.m.self && !b.m.view.Load().roster.active(p)
+	return p != b.m.self && (!b.m.view.Load().roster.active(p) || b.m.warden.muted(p))
 }
 
 // memberHost is the host as pubsub sees it: its streams are for members alone.
@@ -227,11 +227,17 @@ func (g *gossip) validate(_ context.Context, _ peer.ID, msg *pubsub.Message) pub
 		return pubsub.ValidationReject
 	}
 	if len(msg.GetData()) > maxGossipWire {
+		g.m.warden.offence(author, offenceFrame)
 		return pubsub.ValidationReject
+	}
+	if !g.m.warden.gossip(author, len(msg.GetData())) {
+		g.m.puller.request(author) // what it wrote in earnest is not lost
+		return pubsub.ValidationIgnore
 	}
 	items, err := crdt.DecodeItems(msg.GetData())
 	if err != nil {
-		g.m.log.Warn("gossip not understood", "peer", author.String(), "err", err)
+		g.m.log.Debug("gossip not understood", "peer", author.String(), "err", err)
+		g.m.warden.offence(author, offenceFrame)
 		return pubsub.ValidationReject
 	}
 	writer, known := g.m.authors.store(author)
@@ -240,7 +246,7 @@ func (g *gossip) validate(_ context.Context, _ peer.ID, msg *pubsub.Message) pub
 		return pubsub.ValidationIgnore
 	}
 	if !writtenBy(items, writer) {
-		g.m.log.Warn("gossip with cells of another writer refused", "peer", author.String())
+		g.m.warden.offence(author, offenceWriter)
 		return pubsub.ValidationReject
 	}
 	msg.ValidatorData = items
@@ -303,6 +309,10 @@ var _ pubsub.RawTracer = dropTracer{}
 
 func (t dropTracer) lost() {
 	t.m.counts.dropped.Inc()
+	t.m.events.note(t.m.now(), "", Alarm{
+		Kind: AlarmGossipLoss, Text: "messages between boxes were dropped; their content was pulled instead",
+		Fix: "nothing, when it stays rare; else look for a box or link that cannot keep up",
+	})
 	t.m.puller.requestAny()
 }
 
@@ -312,6 +322,16 @@ func (t dropTracer) DropRPC(*pubsub.RPC, peer.ID) { t.lost() }
 // UndeliverableMessage: this box merged too slowly.
 func (t dropTracer) UndeliverableMessage(*pubsub.Message) { t.lost() }
 
+// RejectMessage: the validation queue was full, or a message is forged.
+func (t dropTracer) RejectMessage(msg *pubsub.Message, why string) {
+	switch why {
+	case pubsub.RejectValidationQueueFull, pubsub.RejectValidationThrottled:
+		t.lost()
+	case pubsub.RejectMissingSignature, pubsub.RejectInvalidSignature, pubsub.RejectUnexpectedAuthInfo, pubsub.RejectSelfOrigin:
+		t.m.warden.offence(msg.ReceivedFrom, offenceSignature)
+	}
+}
+
 func (dropTracer) OnNewOutboundStream(peer.ID, protocol.ID)             {}
 func (dropTracer) OnClosedOutboundStream(peer.ID)                       {}
 func (dropTracer) Join(string)                                          {}
@@ -320,7 +340,6 @@ func (dropTracer) Graft(peer.ID, string)                                {}
 func (dropTracer) Prune(peer.ID, string)                                {}
 func (dropTracer) ValidateMessage(*pubsub.Message)                      {}
 func (dropTracer) DeliverMessage(*pubsub.Message)                       {}
-func (dropTracer) RejectMessage(*pubsub.Message, string)                {}
 func (dropTracer) DuplicateMessage(*pubsub.Message)                     {}
 func (dropTracer) ThrottlePeer(peer.ID)                                 {}
 func (dropTracer) RecvRPC(*pubsub.RPC)                                  {}

@@ -149,6 +149,10 @@ func (l *link) read(s *stream) error {
 	for first := true; ; first = false {
 		var b beat
 		if err := l.m.readBeat(s, &b); err != nil {
+			l.m.warden.blame(l.peer, err)
+			return err
+		}
+		if err := l.m.warden.beat(l.peer); err != nil {
 			return err
 		}
 		if !l.m.view.Load().roster.active(l.peer) {

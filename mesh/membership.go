@@ -61,6 +61,7 @@ func (m *Mesh) forget(p peer.ID) {
 	}
 	m.host.Peerstore().RemovePeer(p)
 	m.authors.forget(p)
+	m.warden.forget(p)
 }
 
 // merge takes remote rows into the store, screened, unless the mesh was replaced

@@ -147,6 +147,7 @@ type Mesh struct {
 	refusals refusalLog
 	unread   unreadStreams
 	clones   *cloneWatch
+	warden   *warden
 	lan      lanSwitch
 	autoJoin atomic.Bool
 	events   events
@@ -222,6 +223,7 @@ func newMesh(cfg Config) (*Mesh, error) {
 	m.puller = newPuller(m)
 	m.sights = newSightings(m)
 	m.clones = newCloneWatch(m)
+	m.warden = newWarden(m)
 	m.counts, err = newCounters(cfg.Metrics)
 	return m, err
 }

@@ -155,6 +155,12 @@ func (m *Mesh) handle(proto string, may func(*roster, peer.ID) bool, h func(*str
 		}
 		defer m.handlers.leave()
 		s := &stream{Stream: raw, m: m}
+		done, err := m.warden.stream(s.peer(), proto)
+		if err != nil {
+			m.refuse(s, proto, err)
+			return
+		}
+		defer done()
 		if err := m.accept(s, proto, may); err != nil {
 			m.refuse(s, proto, err)
 			return
@@ -187,6 +193,7 @@ func (m *Mesh) accept(s *stream, proto string, may func(*roster, peer.ID) bool) 
 // told here.
 func (m *Mesh) refuse(s *stream, proto string, why error) {
 	s.Reset()
+	m.warden.blame(s.peer(), why)
 	level := m.log.Info
 	if !m.refusals.first(s.peer(), m.now()) {
 		level = m.log.Debug // the same peer again

@@ -24,6 +24,9 @@ const (
 	// pullLeast and pullMost: a random peer is pulled from in this rhythm, even if
 	// nothing seems to be missing.
 	pullLeast, pullMost = 10 * time.Second, 30 * time.Second
+	// maxParts bounds the frames that carry no cursor on: parts of one row, and the
+	// membership rows of a large mesh.
+	maxParts = 256
 	// pullRetry: after a failed pull at connect.
 	pullRetry = time.Second
 )
@@ -196,6 +199,7 @@ func (m *Mesh) pull(ctx context.Context, p peer.ID) error {
 	defer stop()
 	if err := m.pullOver(s); err != nil {
 		s.Reset()
+		m.warden.blame(p, err)
 		return fmt.Errorf("pull from %s: %w", p, err)
 	}
 	s.Close()
@@ -222,10 +226,18 @@ func (m *Mesh) pullOver(s *stream) error {
 	if err := m.writeSync(s, ask); err != nil {
 		return err
 	}
+	idle, last := 0, uint64(0)
 	for {
 		var page syncPage
 		if err := m.readSync(s, &page); err != nil {
 			return err
+		}
+		// A row that is too large for a frame comes in parts; nothing else does.
+		if idle++; page.Next > last {
+			idle, last = 0, page.Next
+		}
+		if idle > maxParts {
+			return fmt.Errorf("%d frames without an end: %w", idle, errFrame)
 		}
 		if err := m.takePage(v.generation, from, page); err != nil {
 			return err
@@ -242,7 +254,7 @@ func (m *Mesh) takePage(generation uint64, from string, page syncPage) error {
 	if len(page.Items) > 0 {
 		items, err := crdt.DecodeItems(page.Items)
 		if err != nil {
-			return fmt.Errorf("decode page: %w", err)
+			return fmt.Errorf("decode page: %w: %w", errFrame, err)
 		}
 		refused, err := m.merge(generation, items)
 		if err != nil {
@@ -250,7 +262,10 @@ func (m *Mesh) takePage(generation uint64, from string, page syncPage) error {
 		}
 		if refused > 0 {
 			m.counts.rejected.Add(float64(refused))
-			m.log.Info("membership rows refused: their signer may not write them", "peer", from, "count", refused)
+			m.log.Debug("membership rows refused: their signer may not write them", "peer", from, "count", refused)
+			if p, err := peer.Decode(from); err == nil {
+				m.warden.offence(p, offenceRows)
+			}
 		}
 	}
 	if page.Members || page.Next == 0 {
