@@ -10,9 +10,9 @@ import (
 // greet, and hear each other's presence; before that a replica counts as not
 // reachable yet.
 const (
-	reachGrace = 8 * time.Second
+	reachGrace = 5 * time.Second
 	// entryGrace: a daemon that just started has no view of the mesh yet.
-	entryGrace = 8 * time.Second
+	entryGrace = 5 * time.Second
 	// readyGrace is how long a new replica may take to be known everywhere.
 	readyGrace = 3 * time.Second
 )
@@ -69,7 +69,7 @@ func TestRequestsAreClassified(t *testing.T) {
 	at := func(s float64) time.Time { return t0.Add(time.Duration(s * float64(time.Second))) }
 	l := newTimeline()
 	l.ready["m"] = map[string][]span{"b": {{at(0), at(100), "open"}}, "c": {{at(0), at(60), "closed"}}}
-	l.boxes["b"] = []span{{at(50), at(55), faultKill}}
+	l.boxes["b"] = []span{{at(50), at(58), faultKill}}
 	l.boxes["a"] = []span{{at(20), at(25), faultCut}}
 	l.links[[2]string{"a", "b"}] = []span{{at(70), at(75), "pair"}}
 	for name, tc := range map[string]struct {
@@ -79,7 +79,7 @@ func TestRequestsAreClassified(t *testing.T) {
 		"answered":                  {asked{ok: true}, classOK},
 		"two replicas":              {asked{from: at(10), to: at(11)}, classForeign},
 		"one replica killed":        {asked{from: at(49), to: at(51)}, classForeign},
-		"the other one not up yet":  {asked{from: at(60), to: at(61)}, classNobody},
+		"the other one not up yet":  {asked{from: at(61), to: at(61.5)}, classNobody},
 		"up again":                  {asked{from: at(64), to: at(65)}, classForeign},
 		"entry cut":                 {asked{from: at(19), to: at(21)}, classEntry},
 		"entry cut, first byte out": {asked{from: at(19), to: at(21), first: true}, classEntry},

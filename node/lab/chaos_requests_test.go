@@ -22,8 +22,9 @@ const (
 
 var chaosModels = []string{modelDuo, modelSlow, modelFlex}
 
-// requestWait is where a client gives up: far above what a request takes.
-const requestWait = 30 * time.Second
+// requestWait is where a client gives up: far above what a request takes, and
+// above the 10 s after which a box is given up.
+const requestWait = 20 * time.Second
 
 // asked is one request and what became of it.
 type asked struct {

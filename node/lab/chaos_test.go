@@ -51,8 +51,7 @@ func TestChaos(t *testing.T) {
 	}
 	faults := plan(rand.New(rand.NewPCG(seed, 0)), kinds, length)
 	c := newChaos(t)
-	key := c.admins[0]
-	infer, err := key.NewKey(t.Context(), ui.KeyRequest{Name: "clients"})
+	infer, err := c.admins[0].NewKey(t.Context(), ui.KeyRequest{Name: "clients"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +122,18 @@ func newChaos(t *testing.T) *chaos {
 		for _, b := range c.boxes {
 			b.PullSim(name, sim)
 		}
+	}
+	// What is placed before all are known to have the weights is not spread.
+	Eventually(t, 15*time.Second, "each box knows that all have the weights", func() (bool, string) {
+		for _, a := range c.admins {
+			list, err := a.Models(t.Context())
+			if err != nil || len(list.Models) != len(models) || slices.ContainsFunc(list.Models, func(m ui.Model) bool { return len(m.OnDisk) != len(c.boxes) }) {
+				return false, fmt.Sprint(list.Models, err)
+			}
+		}
+		return true, ""
+	})
+	for name := range models {
 		two := 2
 		if _, err := c.admins[0].SetModel(t.Context(), ui.ModelRequest{Model: name, Replicas: &two}); err != nil {
 			t.Fatal(err)
