@@ -121,8 +121,9 @@ func (l *ledger) close(g *group) {
 // commitGroup writes a group, once.
 func (s *Store) commitGroup(g *group) {
 	g.once.Do(func() {
-		g.timer.Stop()
+		// In this order: join sets the timer under the lock that close takes.
 		s.ledger.close(g)
+		g.timer.Stop()
 		s.writer.Lock()
 		defer s.writer.Unlock()
 		defer close(g.done)
