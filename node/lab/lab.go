@@ -90,7 +90,7 @@ func (l *Lab) open() error {
 func (l *Lab) close() {
 	for _, b := range l.boxes {
 		if word := b.outcry(); word != "" {
-			l.tb.Errorf("the daemon of box %s printed %q", b.Name, word)
+			l.tb.Errorf("the daemon of box %s printed:\n%s", b.Name, word)
 		}
 	}
 	if l.tb.Failed() {

@@ -25,12 +25,18 @@ func (b *Box) Logs() string {
 	return string(raw)
 }
 
-// outcry finds what no daemon may ever print, whatever its test looked at.
+// outcryLines follow the word: the cause and the top of the stack, which the
+// end of a long log no longer shows.
+const outcryLines = 20
+
+// outcry finds what no daemon may ever print, whatever its test looked at, and
+// returns it with what follows.
 func (b *Box) outcry() string {
 	logs := b.Logs()
 	for _, word := range []string{"\npanic: ", "\nfatal error: ", "WARNING: DATA RACE"} {
-		if strings.Contains(logs, word) {
-			return strings.TrimSpace(word)
+		if at := strings.Index(logs, word); at >= 0 {
+			lines := strings.SplitN(strings.TrimSpace(logs[at:]), "\n", outcryLines+1)
+			return strings.Join(lines[:min(len(lines), outcryLines)], "\n")
 		}
 	}
 	return ""
