@@ -10,9 +10,6 @@ import (
 	"llmgw/ui"
 )
 
-// maxSkew is how far two clocks may be apart before an operator is told.
-const maxSkew = 5 * time.Second
-
 // Engines lists the engines of all nodes that are heard.
 func (a admin) Engines(context.Context) ([]ui.Engine, error) {
 	v := a.view.Load()

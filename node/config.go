@@ -25,7 +25,8 @@ type Config struct {
 	Mesh           string // ADDR:PORT of the mesh port
 	MeshSecretFile string
 	Peers          []string
-	MDNS           bool
+	LAN            bool   // announce this box on the link and look for others, by mDNS
+	AutoJoin       bool   // let boxes with the same mesh secret that are seen join by themselves
 	LogFormat      string // auto, text or json
 	LogLevel       string
 	LlamaServer    string // path of a llama-server that the box's owner chose
@@ -110,7 +111,8 @@ func settings() []setting {
 		text("mesh_secret_file", "LLMGW_MESH_SECRET_FILE", "--mesh-secret-file", func(c *Config) *string { return &c.MeshSecretFile }, fixed("")),
 		{"peers", "LLMGW_PEERS", "--peer", fixed(""),
 			func(c *Config) string { return strings.Join(c.Peers, ",") }, setPeers},
-		boolean("mdns", "LLMGW_MDNS", "--no-mdns", func(c *Config) *bool { return &c.MDNS }, "true"),
+		boolean("discovery.lan", "LLMGW_DISCOVERY_LAN", "--no-mdns", func(c *Config) *bool { return &c.LAN }, "true"),
+		boolean("discovery.auto_join", "LLMGW_DISCOVERY_AUTO_JOIN", "", func(c *Config) *bool { return &c.AutoJoin }, "true"),
 		oneOf(text("log.format", "LLMGW_LOG_FORMAT", "--log-format", func(c *Config) *string { return &c.LogFormat }, fixed("auto")), "auto", "text", "json"),
 		oneOf(text("log.level", "LLMGW_LOG_LEVEL", "--log-level", func(c *Config) *string { return &c.LogLevel }, fixed("info")), "debug", "info", "warn", "error"),
 		text("engines.llamacpp.path", "LLMGW_LLAMA_SERVER", "", func(c *Config) *string { return &c.LlamaServer }, fixed("")),

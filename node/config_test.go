@@ -36,7 +36,7 @@ func find(t *testing.T, settings []ui.Setting, name string) ui.Setting {
 
 func TestConfigPrecedence(t *testing.T) {
 	dir := t.TempDir()
-	path := writeConfig(t, dir, "version: 1\napi: 127.0.0.1:1\nmesh: 127.0.0.1:2\nname: from-file\npeers: [a:1, b:2]\nmdns: false\nengines:\n  ports: 9000-9001\n")
+	path := writeConfig(t, dir, "version: 1\napi: 127.0.0.1:1\nmesh: 127.0.0.1:2\nname: from-file\npeers: [a:1, b:2]\ndiscovery:\n  lan: false\nengines:\n  ports: 9000-9001\n")
 	cfg, settings, warnings, err := LoadConfig(Sources{
 		Flags: map[string]string{"state_dir": dir, "api": "127.0.0.1:7"},
 		Env:   environ(map[string]string{"LLMGW_API": "127.0.0.1:8", "LLMGW_MESH": "127.0.0.1:9", "LLMGW_NAME": ""}),
@@ -56,7 +56,7 @@ func TestConfigPrecedence(t *testing.T) {
 			t.Errorf("%s is %q from %q, want %q from %q", name, s.Value, s.Origin, want[0], want[1])
 		}
 	}
-	if cfg.MDNS || cfg.EnginePorts != [2]int{9000, 9001} || len(cfg.Peers) != 2 {
+	if cfg.LAN || !cfg.AutoJoin || cfg.EnginePorts != [2]int{9000, 9001} || len(cfg.Peers) != 2 {
 		t.Errorf("got %+v", cfg)
 	}
 }
@@ -81,7 +81,7 @@ func TestConfigRefusals(t *testing.T) {
 		"no YAML":         {file: "version: [\n", want: "read config file"},
 		"address":         {file: "version: 1\napi: here\n", want: "is not ADDR:PORT"},
 		"port":            {env: map[string]string{"LLMGW_MESH": ":70000"}, want: "0 to 65535"},
-		"boolean":         {env: map[string]string{"LLMGW_MDNS": "maybe"}, want: "neither true nor false"},
+		"boolean":         {env: map[string]string{"LLMGW_DISCOVERY_LAN": "maybe"}, want: "neither true nor false"},
 		"ports":           {env: map[string]string{"LLMGW_ENGINE_PORTS": "9-8"}, want: "FIRST-LAST"},
 		"log format":      {env: map[string]string{"LLMGW_LOG_FORMAT": "xml"}, want: "auto, text, json"},
 		"says the origin": {env: map[string]string{"LLMGW_LOG_LEVEL": "loud"}, want: "from env LLMGW_LOG_LEVEL"},

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // keyType marks the identity file: the seed of an ed25519 key in PEM.
@@ -43,10 +44,35 @@ func createIdentity(path string, entropy io.Reader) (ed25519.PrivateKey, error) 
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make identity directory: %w", err)
 	}
-	if err := writeFileOnce(path, pem.EncodeToMemory(&pem.Block{Type: keyType, Bytes: seed})); err != nil {
+	if err := writeFileOnce(path, encodeSeed(seed)); err != nil {
 		return nil, fmt.Errorf("write identity key: %w", err)
 	}
 	return ed25519.NewKeyFromSeed(seed), nil
+}
+
+func encodeSeed(seed []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: keyType, Bytes: seed})
+}
+
+// replaceIdentity puts another key in the place of the box's own and keeps the
+// former one beside it.
+func replaceIdentity(stateDir string, seed []byte, now time.Time) error {
+	dir := filepath.Join(stateDir, "identity")
+	path, fresh := filepath.Join(dir, "key.pem"), filepath.Join(dir, "key.new")
+	former := filepath.Join(dir, "key-until-"+now.UTC().Format("20060102T150405Z")+".pem")
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("replace identity key: %w", err)
+	}
+	if err := writeFileOnce(fresh, encodeSeed(seed)); err != nil {
+		return fmt.Errorf("replace identity key: %w", err)
+	}
+	if err := os.Link(path, former); err != nil {
+		return fmt.Errorf("replace identity key: %w", err)
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return fmt.Errorf("replace identity key: %w", err)
+	}
+	return nil
 }
 
 // writeFileOnce writes a secret file whole or not at all: a crash leaves

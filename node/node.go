@@ -24,6 +24,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"llmgw/crdt/store"
@@ -77,6 +78,8 @@ type Node struct {
 	view     atomic.Pointer[view]
 	settled  atomic.Bool // the control loop may place and start
 	stopping atomic.Bool
+	restart  chan struct{} // closed: end, leave engines running, and start again
+	again    sync.Once     // closes restart
 	kick     chan struct{} // capacity 1: something the control loop looks at changed
 	fetches  fetches
 	engines  engineList
@@ -104,7 +107,15 @@ func Up(ctx context.Context, src Sources, build Build, stdout, stderr io.Writer)
 	if err := n.greet(stdout); err != nil {
 		log.Error("first API key is not shown", "error", err)
 	}
-	return n.Run(ctx)
+	if err := n.Run(ctx); !errors.Is(err, errRestart) {
+		return err
+	}
+	// The same process becomes the new daemon: whoever watches its pid sees no end.
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("restart: %w", err)
+	}
+	return fmt.Errorf("restart: %w", syscall.Exec(self, os.Args, os.Environ()))
 }
 
 // New opens every part. What was opened is closed again when a later part
@@ -113,7 +124,7 @@ func New(cfg Config, settings []ui.Setting, build Build, log *slog.Logger) (_ *N
 	n := &Node{
 		cfg: cfg, settings: settings, build: build, log: log, now: wallClock(), entropy: rand.Reader,
 		registry: prometheus.NewRegistry(), kick: make(chan struct{}, 1),
-		dead: deadSince{},
+		dead: deadSince{}, restart: make(chan struct{}),
 	}
 	n.bootTime, n.started = n.now(), n.now()
 	defer func() {
@@ -156,12 +167,17 @@ func (n *Node) Run(ctx context.Context) error {
 	n.log.Info("llmgw is up", "version", n.build.Version, "name", n.cfg.Name, "node", n.mesh.Self(),
 		"api", n.public.Addr().String(), "state_dir", n.cfg.StateDir, "pid", os.Getpid())
 
-	<-ctx.Done()
-	err := context.Cause(ctx)
-	if errors.Is(err, context.Canceled) {
-		err = nil
+	var err error
+	select {
+	case <-n.restart:
+		err = errRestart
+	case <-ctx.Done():
+		if err = context.Cause(ctx); errors.Is(err, context.Canceled) {
+			err = nil
+		}
 	}
-	n.shutdown(servers)
+	n.shutdown(servers, err != errRestart)
+	cancel(nil)
 	endMesh()
 	actors.Wait()
 	return errors.Join(err, n.close())
@@ -173,9 +189,13 @@ const (
 	drainEngines = 20 * time.Second
 )
 
-// shutdown takes the node out of routing, lets streams end, and stops engines.
-func (n *Node) shutdown(servers map[string]*server) {
-	n.log.Info("stopping: no new requests, engines end, membership stays")
+// errRestart ends a run that is to be followed by another.
+var errRestart = errors.New("restart")
+
+// shutdown takes the node out of routing, lets streams end, and stops engines
+// unless the next run is to adopt them.
+func (n *Node) shutdown(servers map[string]*server, stopEngines bool) {
+	n.log.Info("stopping: no new requests, membership stays", "engines_end", stopEngines)
 	n.stopping.Store(true)
 	n.mesh.SetPresence(n.presence())
 	ctx, cancel := context.WithTimeout(context.Background(), drainStreams)
@@ -187,7 +207,7 @@ func (n *Node) shutdown(servers map[string]*server) {
 	done.Wait()
 	ctx, cancel = context.WithTimeout(context.Background(), drainEngines)
 	defer cancel()
-	if err := n.supervisor.Close(ctx, true); err != nil {
+	if err := n.supervisor.Close(ctx, stopEngines); err != nil {
 		n.log.Error("an engine did not end", "error", err)
 	}
 }

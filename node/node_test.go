@@ -37,13 +37,14 @@ type daemon struct {
 	client *ui.Client
 	log    *bytes.Buffer
 	stop   func()
+	ended  chan error
 }
 
 func start(t *testing.T, dir string) daemon {
 	t.Helper()
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	cfg, settings, _, err := LoadConfig(Sources{Env: environ(nil), Flags: map[string]string{
-		"state_dir": dir, "name": "box", "api": "127.0.0.1:0", "mesh": "127.0.0.1:0", "mdns": "false",
+		"state_dir": dir, "name": "box", "api": "127.0.0.1:0", "mesh": "127.0.0.1:0", "discovery.lan": "false",
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -62,12 +63,13 @@ func start(t *testing.T, dir string) daemon {
 		t.Fatal(err)
 	}
 	d := daemon{Node: n, client: ui.NewClient(socket), log: &log}
+	d.ended = ended
 	d.stop = func() {
 		if ended == nil {
 			return
 		}
 		cancel()
-		if err := <-ended; err != nil {
+		if err := <-ended; err != nil && !errors.Is(err, errRestart) {
 			t.Errorf("the daemon ended with %v", err)
 		}
 		ended = nil
@@ -203,6 +205,74 @@ func TestAFailedLoadIsToldToTheClient(t *testing.T) {
 	}
 }
 
+// awaitRestart takes the end of a run that asked for another, and starts that.
+func (d daemon) awaitRestart(t *testing.T, dir string) daemon {
+	t.Helper()
+	err := <-d.ended
+	if !errors.Is(err, errRestart) {
+		t.Fatalf("the run ended with %v", err)
+	}
+	d.ended <- err // for stop
+	d.stop()
+	return start(t, dir)
+}
+
+func TestRestartKeepsTheEngine(t *testing.T) {
+	dir := t.TempDir()
+	d := start(t, dir)
+	d.serve(t, "tiny")
+	pid := d.supervisor.Status()[0].PID
+	if _, err := d.client.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := d.awaitRestart(t, dir)
+	eventually(t, "the engine is adopted", func() bool {
+		s := again.supervisor.Status()
+		return len(s) == 1 && s[0].State == catalog.ReplicaReady && s[0].Adopted && s[0].PID == pid
+	})
+	eventually(t, "it is the one that is assigned", func() bool { return again.settled.Load() && len(again.supervisor.Status()) == 1 })
+}
+
+func TestRotatedIdentityKeepsWhatTheMeshHas(t *testing.T) {
+	dir := t.TempDir()
+	d := start(t, dir)
+	d.serve(t, "tiny")
+	before := d.mesh.Self()
+	res, err := d.client.RotateIdentity(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !res.Admitted || res.ID == before {
+		t.Errorf("got %+v", res)
+	}
+	again := d.awaitRestart(t, dir)
+	if again.mesh.Self() != res.ID {
+		t.Errorf("the box is %s, want %s", again.mesh.Self(), res.ID)
+	}
+	if files, _ := os.ReadDir(filepath.Join(dir, "identity")); len(files) != 2 {
+		t.Errorf("the former key is not kept beside the new one: %v", files)
+	}
+	eventually(t, "the model is served under the new identity", func() bool {
+		models, err := again.client.Models(t.Context())
+		return err == nil && len(models.Models) == 1 && models.Models[0].Loaded
+	})
+}
+
+// serve pulls and loads a simulated model and waits until it is ready.
+func (d daemon) serve(t *testing.T, name string) {
+	t.Helper()
+	if _, err := d.client.Pull(t.Context(), ui.PullRequest{Source: simFile(t, `{"llmgw_sim":1,"tokens":3}`), As: name}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.client.Load(t.Context(), ui.LoadRequest{Model: name}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, name+" is ready", func() bool {
+		s := d.supervisor.Status()
+		return len(s) == 1 && s[0].State == catalog.ReplicaReady
+	})
+}
+
 func TestDoorsOfThePublicPort(t *testing.T) {
 	d := start(t, t.TempDir())
 	for path, want := range map[string]int{
@@ -222,7 +292,7 @@ func TestPortInUseNamesTheFlag(t *testing.T) {
 	}
 	defer taken.Close()
 	for flag, key := range map[string]string{"--api": "api", "--mesh": "mesh"} {
-		flags := map[string]string{"state_dir": t.TempDir(), "api": "127.0.0.1:0", "mesh": "127.0.0.1:0", "mdns": "false"}
+		flags := map[string]string{"state_dir": t.TempDir(), "api": "127.0.0.1:0", "mesh": "127.0.0.1:0", "discovery.lan": "false"}
 		flags[key] = taken.Addr().String()
 		cfg, settings, _, err := LoadConfig(Sources{Env: environ(nil), Flags: flags})
 		if err != nil {

@@ -3,7 +3,6 @@ package node
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"llmgw/mesh"
 	"llmgw/mesh/catalog"
@@ -16,6 +15,9 @@ func (a admin) problems(v *view) []ui.Problem {
 	var out []ui.Problem
 	if err := a.mesh.Serving(); err != nil {
 		out = append(out, ui.Problem{Text: err.Error(), Fix: "ask an admin to type `llmgw nodes readmit`, then join by a new token; or llmgw leave" + a.stateDirFlag()})
+	}
+	for _, alarm := range a.mesh.Alarms() {
+		out = append(out, ui.Problem{Text: alarm.Text, Fix: alarm.Fix})
 	}
 	out = append(out, a.memberProblems(v)...)
 	out = append(out, a.modelProblems(v)...)
@@ -30,9 +32,6 @@ func (a admin) memberProblems(v *view) []ui.Problem {
 			out = append(out, ui.Problem{Text: fmt.Sprintf("%s is a member and does not answer", v.name(n.ID)), Fix: "start llmgw there, or look at the network between the boxes"})
 		case mesh.StateSuspect:
 			out = append(out, ui.Problem{Text: fmt.Sprintf("%s has not been heard for a few seconds", v.name(n.ID))})
-		}
-		if n.Skew.Abs() > maxSkew {
-			out = append(out, ui.Problem{Text: fmt.Sprintf("the clock of %s is %s off", v.name(n.ID), n.Skew.Round(time.Second)), Fix: "set the clock of one of the two boxes; time decides which of two edits is the later"})
 		}
 	}
 	return out

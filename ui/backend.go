@@ -14,6 +14,7 @@ type Backend interface {
 	EngineAdmin
 	KeyAdmin
 	StateAdmin
+	DoctorAdmin
 }
 
 // BoxAdmin tells of this daemon.

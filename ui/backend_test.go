@@ -115,6 +115,18 @@ func (b *fakeBackend) BackupState(_ context.Context, w io.Writer) error {
 	return b.wait(context.Background())
 }
 
+func (b *fakeBackend) Doctor(context.Context) (DoctorResult, error) {
+	return DoctorResult{Peers: []Diagnosis{{Name: "shed", Out: []Check{{Name: "TCP", Result: "failed", Text: "refused"}}}}}, b.note("doctor")
+}
+
+func (b *fakeBackend) RotateIdentity(context.Context) (RotateResult, error) {
+	return RotateResult{ID: "p2", Admitted: true}, b.note("rotate")
+}
+
+func (b *fakeBackend) Restart(context.Context) (RestartResult, error) {
+	return RestartResult{}, b.note("restart")
+}
+
 func (b *fakeBackend) VerifyState(context.Context) (StateReport, error) {
 	return StateReport{Rows: 5}, b.note("verify")
 }

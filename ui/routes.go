@@ -32,7 +32,7 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 // routes is the whole admin API.
 func (u *UI) routes() []route {
 	b := u.cfg.Backend
-	return slices.Concat(u.memberRoutes(), u.stateRoutes(), []route{
+	return slices.Concat(u.memberRoutes(), u.stateRoutes(), u.doctorRoutes(), []route{
 		{"GET", "status", session, u.getStatus},
 		{"GET", "overview", session, u.getOverview},
 		{"GET", "nodes", session, u.getNodes},

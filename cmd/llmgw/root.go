@@ -46,7 +46,7 @@ func newRoot() *cobra.Command {
 		newUp(), newStatus(), newNodes(), newToken(), newJoin(), newLeave(), newSecret(),
 		newModels(), newPull(), newLoad(), newUnload(), newStop(), newStart(), newScale(), newPs(), newWhy(), newWhatIf(),
 		newCordon(), newUncordon(), newLabel(), newEngines(), newKeys(),
-		newConfig(), newState(), newUI(), newVersion(), newEngineSim())
+		newConfig(), newState(), newDoctor(), newIdentity(), newRestart(), newUI(), newVersion(), newEngineSim())
 	return root
 }
 

@@ -35,7 +35,7 @@ default; llmgw config shows which.`,
 				}
 			}
 			if noMDNS {
-				src.Flags["mdns"] = "false"
+				src.Flags["discovery.lan"] = "false"
 			}
 			if len(peers) > 0 {
 				src.Flags["peers"] = joinComma(peers)
