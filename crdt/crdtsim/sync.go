@@ -60,6 +60,12 @@ func (s *sim) reseed(b, from *box) error {
 	s.count("re-seed")
 	s.cfg.Trace("  %s re-seeds from %s", b.name, from.name)
 	told := from.store.MeshUptime()
+	for _, o := range s.others(b) {
+		if o.store.Overdue(told) {
+			// b may be the only one that has what o wrote, and drops it now: two that were away together.
+			o.own = nil
+		}
+	}
 	r, err := b.store.BeginReseed()
 	if err != nil {
 		return err

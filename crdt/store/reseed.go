@@ -30,7 +30,8 @@ var ErrReseedOver = errors.New("re-seed has ended")
 //
 // A write counts as known to a peer once that peer's pull was noted by NoteAck; the mesh offers a write to a live peer
 // before it acknowledges it, so that what is left here was written alone. One that others got by gossip only, and
-// deleted while this node was away, would come back.
+// deleted while this node was away, would come back; one that only a peer had which is overdue too goes with it, when both
+// re-seed from a third.
 //
 // Counters stay. Not finished, by a crash too, a re-seed leaves the store as it was.
 type Reseed struct {
