@@ -205,7 +205,7 @@ func (m *Mesh) redeem(v *view, p peer.ID, t token.Transcript, proof []byte) erro
 		if now.roster.active(p) {
 			return nil // the answer to an earlier join was lost on its way
 		}
-		if err := m.usable(body, row); err != nil {
+		if err := m.usable(now, t.Token, body, row); err != nil {
 			return err
 		}
 		if ban, ok := now.roster.bans[p]; ok {
@@ -219,13 +219,13 @@ func (m *Mesh) redeem(v *view, p peer.ID, t token.Transcript, proof []byte) erro
 	})
 }
 
-func (m *Mesh) usable(body *tokenBody, row crdt.Row) error {
+func (m *Mesh) usable(v *view, id token.ID, body *tokenBody, row crdt.Row) error {
 	switch ago := m.now().Sub(time.Unix(body.Expires, 0)); {
 	case revoked(row):
 		return &token.Error{Kind: token.Revoked}
 	case ago >= 0:
 		return &token.Error{Kind: token.Expired, Ago: ago}
-	case usesOf(row) >= body.Uses:
+	case max(usesOf(row), len(v.roster.redemptions(id, body.Uses))) >= body.Uses:
 		return &token.Error{Kind: token.Used}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"llmgw/crdt"
+	"llmgw/mesh/token"
 )
 
 // signedRecord is one record of a peer, as read.
@@ -183,6 +184,8 @@ func checkRecord(mesh meshID, id peer.ID, name string, cell crdt.Cell) (*signedR
 		return nil, fmt.Errorf("record of serial %d in cell %q", body.Serial, name)
 	case body.Role != RoleAdmin && body.Role != RoleMember:
 		return nil, fmt.Errorf("check member: unknown role %q", body.Role)
+	case len(body.Token) != 0 && len(body.Token) != len(token.ID{}):
+		return nil, fmt.Errorf("check member: token ID of %d bytes", len(body.Token))
 	case body.Admission > body.Serial || body.At > maxStamp:
 		return nil, fmt.Errorf("check member: admission %d, serial %d, stamp %d", body.Admission, body.Serial, body.At)
 	}

@@ -129,6 +129,19 @@ func (g *guestList) hold(c network.Conn) (release func()) {
 	}
 }
 
+// holds says whether a join with p is under way: a box that was pardoned is still
+// removed until it has its answer.
+func (g *guestList) holds(p peer.ID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.held {
+		if c.RemotePeer() == p {
+			return true
+		}
+	}
+	return false
+}
+
 func (g *guestList) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,7 +170,10 @@ func (g *guestList) connected(c network.Conn) {
 	if member {
 		g.m.conns.Protect(p, "member")
 		g.m.links.connected(p)
-	} else if r.removed(p) {
+		return
+	}
+	g.m.conns.Unprotect(p, "member") // it may have ceased to be one while it was away
+	if r.removed(p) {
 		g.m.tellVerdict(p)
 	}
 }

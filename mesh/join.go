@@ -198,6 +198,9 @@ func (m *Mesh) callStranger(ctx context.Context, p peer.ID, addrs []string) (*st
 // joinOver runs the joiner's side on an open stream and returns the membership
 // rows of the mesh, with this box's own record among them.
 func (m *Mesh) joinOver(s *stream, mesh meshID, by string, prove func(joinAsk, joinOffer) (joinProof, error)) ([]crdt.Item, error) {
+	// News of the admission may come another way before the answer does.
+	release := m.guests.hold(s.Conn())
+	defer release()
 	ask := joinAsk{Mesh: mesh[:], Nonce: make([]byte, nonceSize), By: by}
 	if _, err := io.ReadFull(m.cfg.Entropy, ask.Nonce); err != nil {
 		return nil, fmt.Errorf("make nonce: %w", err)

@@ -37,10 +37,12 @@ func (m *Mesh) reload() (*view, error) {
 // enforce brings connections, addresses and links in line with the roster.
 func (m *Mesh) enforce(old *roster, v *view) {
 	for _, p := range m.host.Network().Peers() {
+		was := m.conns.IsProtected(p, "member")
 		switch {
 		case v.roster.active(p):
 			m.conns.Protect(p, "member")
-		case m.conns.Unprotect(p, "member"), v.roster.removed(p):
+		case was, v.roster.removed(p) && !m.guests.holds(p):
+			m.conns.Unprotect(p, "member")
 			m.forget(p)
 		}
 	}

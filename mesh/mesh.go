@@ -234,7 +234,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 	var actors sync.WaitGroup
 	m.links.start(ctx)
 	for _, actor := range []func(context.Context){
-		m.gossip.run, m.puller.run, m.runDiscovery, m.watchAddresses, m.watchClock,
+		m.gossip.run, m.puller.run, m.runDiscovery, m.watchAddresses, m.watchClock, m.runAudit,
 	} {
 		actors.Go(func() { actor(ctx) })
 	}

@@ -514,3 +514,15 @@ func FuzzGreeting(f *testing.F) {
 		g.greet(&oneByOne{data})
 	})
 }
+
+func (c *cast) items(items ...crdt.Item) []crdt.Item { return items }
+
+// signed is a record as given, signed by the issuer that it names.
+func (c *cast) signed(p string, body memberBody) crdt.Item {
+	for name, id := range c.ids {
+		if id.String() == body.Issuer {
+			return c.cell(p, recordCell(body), body.Serial, kindMember, body, c.keys[name])
+		}
+	}
+	panic("no such issuer")
+}

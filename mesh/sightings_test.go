@@ -52,7 +52,9 @@ func TestSightingsThatLeadNowhere(t *testing.T) {
 func TestStrangersAreListedWithAReason(t *testing.T) {
 	t.Parallel()
 	a, other := newBox(t, "a"), newBox(t, "other")
+	a.mesh.sights.mu.Lock()
 	a.mesh.sights.sources["mdns"] = []discovery.Group{seenBy(other), seenBy(a)}
+	a.mesh.sights.mu.Unlock()
 	seen := a.mesh.Sightings()
 	if len(seen) != 1 || seen[0].ID != other.id() || seen[0].Name != "other" || seen[0].Reason == "" {
 		t.Errorf("sightings %+v", seen)

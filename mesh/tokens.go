@@ -44,6 +44,8 @@ type TokenInfo struct {
 	Uses    int
 	Used    int
 	Revoked bool
+	// Redeemed tells who used it and when, the earliest first.
+	Redeemed []Redemption
 }
 
 // NewToken makes a join token. Its text is the only place where the secret ever
@@ -226,10 +228,11 @@ func (m *Mesh) Tokens() ([]TokenInfo, error) {
 		if err != nil {
 			continue
 		}
+		redeemed := v.roster.audited(id, body.Uses)
 		out = append(out, TokenInfo{
 			ID: id.String(), Role: body.Role, Issuer: body.Issuer,
 			Created: time.Unix(body.Created, 0), Expires: time.Unix(body.Expires, 0),
-			Uses: body.Uses, Used: usesOf(item.Row), Revoked: revoked(item.Row),
+			Uses: body.Uses, Used: max(usesOf(item.Row), len(redeemed)), Revoked: revoked(item.Row), Redeemed: redeemed,
 		})
 	}
 	return out, nil

@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -269,8 +271,9 @@ func TestTwoBoxesOnOneLink(t *testing.T) {
 func TestChangedLinksEndAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		on := links{addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
-		now := on
-		choose := func() (links, error) { return now, nil }
+		var now atomic.Pointer[links]
+		now.Store(&on)
+		choose := func() (links, error) { return *now.Load(), nil }
 		done := make(chan struct{})
 		go func() { defer close(done); untilChanged(t.Context(), choose, on) }()
 		time.Sleep(5 * pollLinks)
@@ -280,7 +283,7 @@ func TestChangedLinksEndAWindow(t *testing.T) {
 			t.Fatal("it ended without a change")
 		default:
 		}
-		now = links{addrs: append(on.addrs, netip.MustParseAddr("198.51.100.1"))}
+		now.Store(&links{addrs: append(slices.Clone(on.addrs), netip.MustParseAddr("198.51.100.1"))})
 		time.Sleep(pollLinks)
 		synctest.Wait()
 		select {
