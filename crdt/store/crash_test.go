@@ -5,26 +5,46 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
 // crashCopy copies the directory of an open store as a killed process would leave it: the memory-mapped files hold
-// all that was committed, and nothing was closed. Badger's files are mostly holes, which are not read.
+// all that was committed, and nothing was closed. Badger's files are mostly holes, which are not read. When badger
+// has written a table meanwhile, the copy would be of no one moment, and is made again.
 func crashCopy(t *testing.T, from string) string {
 	t.Helper()
-	to := t.TempDir()
-	entries, err := os.ReadDir(from)
+	for {
+		to := t.TempDir()
+		names := namesIn(t, from)
+		var err error
+		for _, name := range names {
+			if err = copySparse(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
+				break
+			}
+		}
+		if err == nil && slices.Equal(names, namesIn(t, from)) {
+			return to
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("copy store: %v", err)
+		}
+	}
+}
+
+func namesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	var names []string
 	for _, e := range entries {
-		if err := copySparse(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
-			t.Fatalf("copy %s: %v", e.Name(), err)
-		}
+		names = append(names, e.Name())
 	}
-	return to
+	return names
 }
 
 func copySparse(from, to string) error {
