@@ -29,12 +29,25 @@ func (a admin) memberProblems(v *view) []ui.Problem {
 	for _, n := range v.nodes {
 		switch n.State {
 		case mesh.StateDead:
-			out = append(out, ui.Problem{Text: fmt.Sprintf("%s is a member and does not answer", v.name(n.ID)), Fix: "start llmgw there, or look at the network between the boxes"})
+			out = append(out, deadMember(v, n))
 		case mesh.StateSuspect:
 			out = append(out, ui.Problem{Text: fmt.Sprintf("%s has not been heard for a few seconds", v.name(n.ID))})
 		}
 	}
 	return out
+}
+
+// deadMember tells a box that is off from the former self of one that is here
+// under a new identity.
+func deadMember(v *view, n mesh.Node) ui.Problem {
+	short := n.ID[max(0, len(n.ID)-8):]
+	p := ui.Problem{Text: fmt.Sprintf("%s (%s) is a member and does not answer", v.name(n.ID), short), Fix: "start llmgw there, or look at the network between the boxes: llmgw doctor"}
+	for _, other := range v.nodes {
+		if other.ID != n.ID && other.Name == n.Name && isLive(other) {
+			p.Fix = "a live box has the same name; if this is its former identity: llmgw nodes remove " + n.ID
+		}
+	}
+	return p
 }
 
 func (a admin) modelProblems(v *view) []ui.Problem {

@@ -26,6 +26,12 @@ func (r routes) Resolve(name string) (router.ModelView, bool) {
 	return v.route(m), true
 }
 
+// Alive says whether a member is heard now.
+func (r routes) Alive(peer string) bool {
+	n, ok := r.view.Load().node(peer)
+	return ok && isLive(n)
+}
+
 // List is the whole catalog.
 func (r routes) List() []router.ModelView {
 	v := r.view.Load()
@@ -76,20 +82,17 @@ func (s streams) Open(ctx context.Context, peer, protocol string) (relay.Stream,
 // local reaches the engines of this node.
 type local struct{ *Node }
 
-// Target gives a ready replica of a model at the epoch that the caller knows.
-// A caller that knows a later one has news that this node has not read yet;
-// the process is the same, so it serves.
-func (l local) Target(model string, epoch uint64) (relay.Target, func(), error) {
+// Target gives a ready replica of a model. The epoch that the caller knows may be
+// older or newer than this node's: news of an assignment travels apart from
+// news of the replica. What is ready here serves either way; that it holds the
+// right weights is checked by digest.
+func (l local) Target(model string, _ uint64) (relay.Target, func(), error) {
 	if l.stopping.Load() {
 		return relay.Target{}, nil, &relay.Refusal{Kind: relay.RefusedStopping}
 	}
 	t, release, err := l.supervisor.Acquire(model)
 	if err != nil {
 		return relay.Target{}, nil, refusal(err)
-	}
-	if epoch < t.Epoch {
-		release()
-		return relay.Target{}, nil, &relay.Refusal{Kind: relay.RefusedStale, Detail: fmt.Sprintf("epoch %d, here it is %d", epoch, t.Epoch)}
 	}
 	return relay.Target{
 		URL: t.URL, Key: t.Key, Model: t.Model, Slot: t.Slot, Epoch: t.Epoch, Digest: t.Digest, Engine: t.Engine,

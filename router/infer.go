@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"llmgw/mesh"
@@ -203,9 +204,11 @@ func (i *inference) startRemote(ctx context.Context, replica Replica) (*relay.Ex
 	return x, err
 }
 
-// errVanished ends the wait for a holder that is no longer live, or no longer
-// has the replica, while another has one.
-var errVanished = errors.New("the replica is gone and another is there")
+// Reasons to end the wait for a holder's first byte.
+var (
+	errSilent   = errors.New("its box is not heard any more")
+	errVanished = errors.New("the replica is gone and another is there")
+)
 
 // waiting keeps a streaming client's connection in use while the engine reads
 // the prompt, and watches whether the replica is still there.
@@ -218,29 +221,36 @@ func (i *inference) waiting(replica Replica) relay.Wait {
 				return errors.Join(relay.ErrClientGone, err)
 			}
 		}
-		if i.vanished(replica) {
-			return &relay.BrokenError{Stage: relay.StageFirstByte, Err: errVanished}
+		if err := i.lost(replica); err != nil {
+			return &relay.BrokenError{Stage: relay.StageFirstByte, Err: err}
 		}
 		return nil
 	}
 }
 
-// vanished never gives a local replica up: its connection tells of its end.
-func (i *inference) vanished(replica Replica) bool {
+// lost says why a replica that has not answered yet is not waited for any
+// longer: its box fell silent, or it serves no more and another does. A local
+// one is never given up: its connection tells of its end.
+func (i *inference) lost(replica Replica) error {
+	r := i.t.r
 	if replica.Local {
-		return false
+		return nil
 	}
-	view, ok := i.t.r.cfg.Catalog.Resolve(i.model)
+	if r.cfg.Alive != nil && !r.cfg.Alive(replica.Peer) {
+		return errSilent
+	}
+	view, ok := r.cfg.Catalog.Resolve(i.model)
 	if !ok {
-		return false
+		return nil
 	}
-	for _, c := range view.Replicas {
-		if c.key() == replica.key() && c.Epoch == replica.Epoch {
-			return false
-		}
+	// A new epoch of the same replica is the same process.
+	if slices.ContainsFunc(view.Replicas, func(c Replica) bool { return c.key() == replica.key() }) {
+		return nil
 	}
-	_, another := i.t.r.pick(view, i.asked, i.t.key.ID)
-	return another
+	if _, another := r.pick(view, i.asked, i.t.key.ID); another {
+		return errVanished
+	}
+	return nil
 }
 
 func outcomeOf(ctx context.Context, err error) string {

@@ -63,11 +63,15 @@ func (m scripted) Open(_ context.Context, peer, _ string) (relay.Stream, error) 
 }
 
 // patient runs one request in made-up time and tells how long it took.
-func patient(c *fakeCatalog, m scripted, body string) (*httptest.ResponseRecorder, time.Duration) {
-	r := New(Config{
+func patient(c *fakeCatalog, m scripted, body string, change ...func(*Config)) (*httptest.ResponseRecorder, time.Duration) {
+	cfg := Config{
 		Catalog: c, Mesh: m, Metrics: prometheus.NewRegistry(), Node: "box-a",
 		Auth: fakeAuth{"good": {ID: "k1", Scopes: []string{keys.ScopeInfer}}},
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	r := New(cfg)
 	w := httptest.NewRecorder()
 	req := httptest.NewRequest("POST", chatPath, strings.NewReader(body))
 	req.Header.Set("Authorization", "Bearer good")
@@ -143,6 +147,45 @@ func TestOnlyHolderMayVanishFromPresenceAndAnswer(t *testing.T) {
 		w, _ := patient(catalog, scripted{"b": {10 * time.Second, answered("text/event-stream", done)}}, chatBody)
 		if got := w.Body.String(); got != done {
 			t.Errorf("got %q", got)
+		}
+	})
+}
+
+func TestBoxThatFallsSilentIsNotWaitedFor(t *testing.T) {
+	for name, others := range map[string][]Replica{"the only holder": nil, "one of two": {{Peer: "c", InFlight: 1}}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				catalog := &fakeCatalog{}
+				catalog.set(view("m", append([]Replica{{Peer: "b", Node: "shed"}}, others...)...))
+				began := time.Now()
+				silent := func(cfg *Config) {
+					cfg.Alive = func(peer string) bool { return peer != "b" || time.Since(began) < 4*time.Second }
+				}
+				mesh := scripted{"b": {time.Hour, ""}, "c": {0, answered("application/json", "{}")}}
+				w, took := patient(catalog, mesh, plainBody, silent)
+				if took > 7*time.Second {
+					t.Errorf("took %v", took)
+				}
+				if others != nil && w.Code != 200 {
+					t.Errorf("not tried elsewhere: %d %s", w.Code, w.Body)
+				}
+				if others == nil && (w.Code != 503 || !strings.Contains(w.Body.String(), "shed") || w.Header().Get("Retry-After") == "") {
+					t.Errorf("got %d %s", w.Code, w.Body)
+				}
+			})
+		})
+	}
+}
+
+func TestNewEpochOfTheSameReplicaIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		catalog := &fakeCatalog{}
+		other := Replica{Peer: "c", InFlight: 5}
+		catalog.set(view("m", Replica{Peer: "b", Epoch: 1}, other))
+		time.AfterFunc(time.Second, func() { catalog.set(view("m", Replica{Peer: "b", Epoch: 2}, other)) })
+		mesh := scripted{"b": {5 * time.Second, answered("application/json", `"b"`)}, "c": {0, answered("application/json", `"c"`)}}
+		if w, _ := patient(catalog, mesh, plainBody); w.Body.String() != `"b"` {
+			t.Errorf("got %q", w.Body)
 		}
 	})
 }

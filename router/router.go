@@ -89,7 +89,10 @@ type Config struct {
 	Now     func() time.Time
 	Entropy io.Reader
 	Ready   func() error // nil: always ready
-	Limits  relay.Limits // zero: relay.DefaultLimits
+	// Alive says whether a member is heard now; nil: all are. It is asked for
+	// requests and must not block.
+	Alive  func(peer string) bool
+	Limits relay.Limits // zero: relay.DefaultLimits
 
 	BodyLimit     int64 // bytes of one body; 0: DefaultBodyLimit
 	BodyBudget    int64 // bytes of all bodies; 0: DefaultBodyBudget

@@ -6,8 +6,8 @@
 //
 // Order of choice: the pin, else the owner that has it (sticky: nothing moves
 // while it works), else among the nodes that have the labels, the engine, the
-// file and the room the one with the fewest slots, ties by rendezvous hash. What
-// cannot be satisfied is an answer with a reason, not a loop.
+// file and the room the one with the fewest slots of this model, then of all,
+// ties by rendezvous hash. What cannot be satisfied is an answer with a reason, not a loop.
 //
 // Labels are a rule, not a wish: an owner that lost them loses the slot though
 // it works. A cordon only keeps new replicas away.
@@ -258,6 +258,7 @@ func (p *planner) place(m catalog.Model, current catalog.Assignment) Decision {
 	}
 	best := slices.MinFunc(fit, func(a, b Node) int {
 		return cmp.Or(
+			cmp.Compare(p.same(m.ID, a.ID), p.same(m.ID, b.ID)), // two replicas on one box are lost together
 			cmp.Compare(p.slots[a.ID], p.slots[b.ID]),
 			cmp.Compare(rendezvous(m.ID, current.Slot, b.ID), rendezvous(m.ID, current.Slot, a.ID)),
 			strings.Compare(a.ID, b.ID))
@@ -269,6 +270,17 @@ func (p *planner) place(m catalog.Model, current catalog.Assignment) Decision {
 	return p.give(m, current, best, reason)
 }
 
+// same counts the slots of a model that a node owns or was given.
+func (p *planner) same(model, node string) int {
+	n := 0
+	for id, a := range p.owned {
+		if id.Model == model && a.Owner == node {
+			n++
+		}
+	}
+	return n
+}
+
 func (p *planner) keep(current catalog.Assignment, reason string) Decision {
 	return Decision{Model: current.Model, Slot: current.Slot, Owner: current.Owner, Reason: reason}
 }
@@ -276,6 +288,7 @@ func (p *planner) keep(current catalog.Assignment, reason string) Decision {
 func (p *planner) give(m catalog.Model, current catalog.Assignment, n Node, reason string) Decision {
 	write := catalog.Assignment{Model: m.ID, Slot: current.Slot, Owner: n.ID, Epoch: current.Epoch + 1, Reason: reason}
 	p.promise(n.ID, m.ID, current.Slot)
+	p.owned[catalog.AssignmentID{Model: m.ID, Slot: current.Slot}] = write
 	return Decision{Model: m.ID, Slot: current.Slot, Owner: n.ID, Reason: reason, Write: &write}
 }
 

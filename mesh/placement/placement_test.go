@@ -122,6 +122,22 @@ func TestPlanSpeaksForMemoryThatIsNotTakenYet(t *testing.T) {
 	}
 }
 
+func TestReplicasOfOneModelAreSpread(t *testing.T) {
+	busy := able("a", 90<<30)
+	in := Input{Models: []catalog.Model{model("m", 2), model("n", 1), model("o", 1)}, Nodes: []Node{busy, able("b", 90<<30)},
+		Assignments: []catalog.Assignment{{Model: "n", Owner: "a", Epoch: 1}, {Model: "o", Owner: "a", Epoch: 1}}}
+	var owners []string
+	for _, d := range Plan(in) {
+		if d.Model == "m" {
+			owners = append(owners, d.Owner)
+		}
+	}
+	slices.Sort(owners)
+	if diff := cmp.Diff([]string{"a", "b"}, owners); diff != "" {
+		t.Errorf("two replicas on one box are lost together: %s", diff)
+	}
+}
+
 func TestReconcile(t *testing.T) {
 	lost := []catalog.Assignment{{Model: "m", Owner: "b", Epoch: 4}}
 	for _, tc := range []struct {
