@@ -22,6 +22,7 @@ const (
 	AlarmMisbehaving AlarmKind = "misbehaving"  // a member sends what no llmgw sends, or too much
 	AlarmTwoMeshes   AlarmKind = "two_meshes"   // boxes of another mesh are on this link
 	AlarmRuling      AlarmKind = "void_ruling"  // an admin's ban or demotion does not stand
+	AlarmDigest      AlarmKind = "digest"       // two stores differed although they had pulled from each other
 	AlarmToken       AlarmKind = "token_reused" // a token was used more often than it allows
 )
 

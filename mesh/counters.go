@@ -13,6 +13,7 @@ type counters struct {
 	rejected prometheus.Counter     // remote rows and cells refused by the screen
 	pulls    *prometheus.CounterVec // by result
 	offences *prometheus.CounterVec // by what a peer did
+	compares *prometheus.CounterVec // of digests, by result
 }
 
 func newCounters(reg prometheus.Registerer) (counters, error) {
@@ -33,10 +34,13 @@ func newCounters(reg prometheus.Registerer) (counters, error) {
 			Name: "llmgw_mesh_offences_total", Help: "What peers sent that no well-behaved node sends, by kind.",
 		}, []string{"kind"}),
 	}
+	c.compares = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "llmgw_mesh_digests_compared_total", Help: "Comparisons of whole stores with a peer; differ is a fault of llmgw.",
+	}, []string{"result"})
 	if reg == nil {
 		return c, nil
 	}
-	for _, collector := range []prometheus.Collector{c.refusals, c.dropped, c.rejected, c.pulls, c.offences} {
+	for _, collector := range []prometheus.Collector{c.refusals, c.dropped, c.rejected, c.pulls, c.offences, c.compares} {
 		if err := reg.Register(collector); err != nil {
 			return c, fmt.Errorf("register metrics: %w", err)
 		}
@@ -45,3 +49,14 @@ func newCounters(reg prometheus.Registerer) (counters, error) {
 }
 
 func (c counters) refused(kind string) { c.refusals.WithLabelValues(kind).Inc() }
+
+func (c counters) compared(err error, differ bool) {
+	result := "same"
+	switch {
+	case err != nil:
+		result = "failed"
+	case differ:
+		result = "differ"
+	}
+	c.compares.WithLabelValues(result).Inc()
+}

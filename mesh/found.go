@@ -135,7 +135,10 @@ func (m *Mesh) replaceMesh(mesh meshID, rows []crdt.Item) error {
 		generation = old.generation + 1
 	}
 	m.view.Store(&view{generation: generation, mesh: mesh, roster: &roster{mesh: mesh}})
-	_, err = m.reload()
+	v, err := m.reload()
+	if err == nil {
+		m.keyDigest(v)
+	}
 	return err
 }
 

@@ -44,7 +44,8 @@
 // Local writes go out over gossip within 50 ms as the cells that changed; that
 // is a hint and may be lost. A pull by cursor at each connect, every 10 to 30 s,
 // and whenever pubsub reports a loss makes it correct. Membership rows are checked
-// before they are merged, whichever way they came.
+// before they are merged, whichever way they came. Every 5 to 10 min a digest of
+// the whole store is compared with a random peer's; a difference is an alarm.
 //
 // # Concurrency
 //
@@ -187,6 +188,7 @@ func Open(cfg Config) (*Mesh, error) {
 		m.Close()
 		return nil, fmt.Errorf("open mesh: %w", err)
 	}
+	m.keyDigest(m.view.Load())
 	m.handleProtocols()
 	m.presence.touch()
 	if err := m.publishSelf(); err != nil {
@@ -234,7 +236,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 	var actors sync.WaitGroup
 	m.links.start(ctx)
 	for _, actor := range []func(context.Context){
-		m.gossip.run, m.puller.run, m.runDiscovery, m.watchAddresses, m.watchClock, m.runAudit,
+		m.gossip.run, m.puller.run, m.runDiscovery, m.watchAddresses, m.watchClock, m.runAudit, m.runCompare,
 	} {
 		actors.Go(func() { actor(ctx) })
 	}

@@ -35,16 +35,22 @@ const (
 const (
 	askPull  = 1 // send me what I lack
 	askOffer = 2 // pull from me, on this stream, and tell when it is done
+	// The rest is answered by a digestAnswer.
+	askDigest  = 3 // your digest
+	askBuckets = 4 // the rows of these buckets
+	askRows    = 5 // these rows
 )
 
 // syncAsk is the first frame of the side that opened the stream, and of the side
 // that answers an offer.
 type syncAsk struct {
-	Kind   uint8  `cbor:"1,keyasint"`
-	Mesh   []byte `cbor:"2,keyasint"`
-	Index  uint64 `cbor:"3,keyasint,omitempty"` // of the log that Seq counts in
-	Seq    uint64 `cbor:"4,keyasint,omitempty"`
-	Roster []byte `cbor:"5,keyasint,omitempty"` // digest of the membership rows
+	Kind    uint8    `cbor:"1,keyasint"`
+	Mesh    []byte   `cbor:"2,keyasint"`
+	Index   uint64   `cbor:"3,keyasint,omitempty"` // of the log that Seq counts in
+	Seq     uint64   `cbor:"4,keyasint,omitempty"`
+	Roster  []byte   `cbor:"5,keyasint,omitempty"` // digest of the membership rows
+	Buckets []int    `cbor:"6,keyasint,omitempty"`
+	Rows    [][]byte `cbor:"7,keyasint,omitempty"` // keys
 }
 
 // syncPage is one answer to a pull. Membership rows come first and whole, so that
@@ -82,6 +88,8 @@ func (m *Mesh) answerSync(s *stream) error {
 		return m.sendPages(s, ask)
 	case askOffer:
 		return m.takeOffer(s, ask)
+	case askDigest, askBuckets, askRows:
+		return m.answerDigest(s, ask)
 	}
 	return fmt.Errorf("sync request of kind %d: %w", ask.Kind, errFrame)
 }

@@ -106,16 +106,20 @@ func TestHostileMemberDoesNotStopTheRest(t *testing.T) {
 		}
 		return a.sees(b) == StateLive && b.sees(a) == StateLive
 	})
-	a.mesh.puller.request(h.peer())
-	eventually(t, "it is named for all that it did", func() bool {
-		text := ""
+	named := func(kind string) bool {
 		for _, alarm := range a.mesh.Alarms() {
-			if alarm.Kind == AlarmMisbehaving && strings.HasPrefix(alarm.Text, "hostile ") {
-				text += alarm.Text
+			if alarm.Kind == AlarmMisbehaving && strings.HasPrefix(alarm.Text, "hostile "+offenceWords[kind]) {
+				return true
 			}
 		}
-		for _, kind := range []string{offenceGossipFlood, offenceFrame, offenceWriter, offenceRows} {
-			if !strings.Contains(text, offenceWords[kind]) {
+		return false
+	}
+	eventually(t, "the flood is named", func() bool { return named(offenceGossipFlood) })
+	stop()
+	eventually(t, "it is named for all that it did", func() bool {
+		a.mesh.puller.request(h.peer())
+		for _, kind := range []string{offenceFrame, offenceWriter, offenceRows} {
+			if !named(kind) {
 				return false
 			}
 		}
