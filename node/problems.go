@@ -16,6 +16,9 @@ func (a admin) problems(v *view) []ui.Problem {
 	if err := a.mesh.Serving(); err != nil {
 		out = append(out, ui.Problem{Text: err.Error(), Fix: "ask an admin to type `llmgw nodes readmit`, then join by a new token; or llmgw leave" + a.stateDirFlag()})
 	}
+	if err := a.store.Writable(); err != nil {
+		out = append(out, ui.Problem{Text: "the shared state cannot be written on this disk: " + err.Error(), Fix: "free space where " + a.cfg.StateDir + " is; writes go on by themselves then"})
+	}
 	for _, alarm := range a.mesh.Alarms() {
 		out = append(out, ui.Problem{Text: alarm.Text, Fix: alarm.Fix})
 	}

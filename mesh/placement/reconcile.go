@@ -17,10 +17,15 @@ type Action struct {
 }
 
 // Reconcile compares what self holds with what it owns. A replica that lost
-// its slot to another node is released only once that node serves, so that a
-// model never has no replica because two nodes changed their minds.
+// its slot to another node is released only once that node serves, and not
+// when the slot is about to come back, so that a model never has no replica
+// because two nodes changed their minds.
 func Reconcile(self string, in Input) []Action {
 	p := newPlanner(in)
+	planned := map[catalog.AssignmentID]string{}
+	for _, d := range Plan(in) {
+		planned[catalog.AssignmentID{Model: d.Model, Slot: d.Slot}] = d.Owner
+	}
 	me, _ := p.node(self)
 	var actions []Action
 	for _, a := range in.Assignments {
@@ -29,8 +34,9 @@ func Reconcile(self string, in Input) []Action {
 		}
 	}
 	for _, r := range me.Presence.Replicas {
-		a := p.owned[catalog.AssignmentID{Model: r.Model, Slot: r.Slot}]
-		if a.Owner == self {
+		id := catalog.AssignmentID{Model: r.Model, Slot: r.Slot}
+		a := p.owned[id]
+		if a.Owner == self || planned[id] == self {
 			continue
 		}
 		if a.Owner == "" {

@@ -73,6 +73,14 @@ func TestOfTwoThatServeTheLongerStays(t *testing.T) {
 	if again := Plan(in)[0]; again.Write != nil {
 		t.Errorf("it flaps: %+v", again)
 	}
+	// Until the steward has written that, the one that stays must not go.
+	if got := Reconcile("b", Input{Models: []catalog.Model{model("m", 1)}, Nodes: in.Nodes, Assignments: owned}); len(got) != 0 {
+		t.Errorf("the one that stays was told to go: %+v", got)
+	}
+	got := Reconcile("a", in)
+	if len(got) != 1 || got[0].Run || got[0].Epoch != 4 {
+		t.Errorf("the one that goes was told %+v", got)
+	}
 	pinned := model("m", 1)
 	pinned.Pin = "a"
 	in = Input{Models: []catalog.Model{pinned}, Nodes: in.Nodes, Assignments: owned}
