@@ -1,5 +1,6 @@
 # Everything a developer types. `make help` lists it.
 
+SHELL   = /bin/bash
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1.0-dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
@@ -54,6 +55,20 @@ lab: build ## Run only the tests of several boxes, in network namespaces (root)
 .PHONY: bench
 bench: build ## Run the benchmarks; figures are ratios against a baseline of the same run
 	@packaging/dev/bench.sh
+
+# How much of it: make sim SEEDS=5000, make chaos MINUTES=10.
+SEEDS   ?= 1000
+MINUTES ?= 5
+
+.PHONY: sim
+sim: ## Simulate boxes, their network and their faults; the last line is the figure (SEEDS=1000)
+	@SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 120m -v -run 'TestSimulator$$' ./crdt/crdtsim | grep -e '^simulator' -e '^ *sim.*_test.go' -e FAIL; \
+	exit $${PIPESTATUS[0]}
+
+.PHONY: chaos
+chaos: build ## Hurt five real boxes at random under load; the last line is the figure (MINUTES=5, root)
+	@report=$$(mktemp); MINUTES=$(MINUTES) LLMGW_CHAOS_REPORT=$$report packaging/dev/test.sh -run 'TestChaos$$' ./node/lab; \
+	code=$$?; cat $$report; rm -f $$report; exit $$code
 
 .PHONY: clean
 clean: ## Remove what was built and the state of make run

@@ -22,7 +22,6 @@ import (
 const (
 	minutesVariable = "MINUTES"            // how long faults are dealt; default: chaosLeast
 	seedVariable    = "SEED"               // repeats a plan
-	diskVariable    = "LLMGW_CHAOS_DISK"   // "1": disks get full too
 	reportVariable  = "LLMGW_CHAOS_REPORT" // a file for the report; what failed goes to the same name with .failures
 )
 
@@ -45,11 +44,7 @@ const smallDiskBytes = 160 << 20
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	length, seed := chaosSettings(t)
-	kinds := allKinds()
-	if os.Getenv(diskVariable) != "1" {
-		kinds = slices.DeleteFunc(kinds, func(k string) bool { return k == faultFull })
-	}
-	faults := plan(rand.New(rand.NewPCG(seed, 0)), kinds, length)
+	faults := plan(rand.New(rand.NewPCG(seed, 0)), allKinds(), length)
 	c := newChaos(t)
 	infer, err := c.admins[0].NewKey(t.Context(), ui.KeyRequest{Name: "clients"})
 	if err != nil {
