@@ -21,7 +21,7 @@ import (
 
 // patience bounds what a test waits for; nothing takes that long on a box that
 // works.
-const patience = 20 * time.Second
+const patience = 90 * time.Second
 
 // box is one daemon's mesh in this process, with a store on disk.
 type box struct {
