@@ -38,7 +38,7 @@ func TestExplainNamesWhatIsWrong(t *testing.T) {
 		said  string
 		wants []string
 	}{
-		"status": {status, []string{"DEGRADED", "dead is a member and does not answer", "paused has not been heard"}},
+		"status": {status, []string{"DEGRADED", "dead (", ") is a member and does not answer", "paused has not been heard"}},
 		"why":    {why, []string{"serves it", "dead", "paused", "cordoned"}},
 		"whatif": {whatif.Out(), []string{"sim", "a"}},
 	} {
