@@ -44,6 +44,7 @@ func newBox(t *testing.T, name string, change ...func(*Config)) *box {
 	}
 	b := &box{t: t, dir: t.TempDir(), cfg: Config{
 		Key: key, Name: name, Version: "test", Listen: "127.0.0.1:0", Log: testLog(t, name),
+		OfferWait: patience,
 	}}
 	for _, c := range change {
 		c(&b.cfg)

@@ -56,7 +56,7 @@ func (m *Mesh) sayLeft(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, offerWait)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.OfferWait)
 	defer cancel()
 	var tells sync.WaitGroup
 	for _, p := range m.links.live() {

@@ -96,13 +96,19 @@ type Config struct {
 	// ArchiveDir is where a join that replaces a mesh with content keeps the old
 	// state. Empty: such a join is refused.
 	ArchiveDir string
-	Log        *slog.Logger
-	Metrics    prometheus.Registerer
-	Now        func() time.Time
-	Entropy    io.Reader
+	// OfferWait bounds how long an admin's write waits for a second box, 2 s
+	// unless set.
+	OfferWait time.Duration
+	Log       *slog.Logger
+	Metrics   prometheus.Registerer
+	Now       func() time.Time
+	Entropy   io.Reader
 }
 
 func (c *Config) setDefaults() {
+	if c.OfferWait == 0 {
+		c.OfferWait = 2 * time.Second
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

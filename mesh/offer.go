@@ -5,19 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// offerWait bounds how long an admin's write waits for a second box.
-const offerWait = 2 * time.Second
-
 // Offer pushes what this box wrote to one live peer and waits until that has it
-// on disk, 2 s at most. Without a live peer there is nobody to wait for: nil.
+// on disk, Config.OfferWait at most. Without a live peer there is nobody to wait for: nil.
 func (m *Mesh) Offer(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, offerWait)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.OfferWait)
 	defer cancel()
 	// One that was lost a moment ago is nobody to wait for.
 	live := slices.DeleteFunc(m.links.live(), func(p peer.ID) bool {
@@ -27,7 +23,7 @@ func (m *Mesh) Offer(ctx context.Context) error {
 	var errs []error
 	for _, p := range live {
 		// A stuck peer must not use up the time of the others.
-		each, done := context.WithTimeout(ctx, offerWait/2)
+		each, done := context.WithTimeout(ctx, m.cfg.OfferWait/2)
 		err := m.offerTo(each, p)
 		done()
 		if err == nil {
@@ -57,7 +53,7 @@ func (m *Mesh) spread() {
 		}
 		go func() {
 			defer m.handlers.leave()
-			ctx, cancel := context.WithTimeout(m.life, offerWait)
+			ctx, cancel := context.WithTimeout(m.life, m.cfg.OfferWait)
 			defer cancel()
 			if err := m.offerTo(ctx, p); err != nil {
 				m.log.Debug("news not taken", "peer", p.String(), "err", err)
