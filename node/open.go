@@ -164,7 +164,7 @@ func (n *Node) openRouter() error {
 	}
 	n.router = router.New(router.Config{
 		Catalog: routes{n}, Local: local{n}, Mesh: streams{n}, Auth: n.keys, Metrics: n.registry,
-		Node: n.cfg.Name, Log: n.log, Now: n.now, Entropy: n.entropy, Ready: n.ready, Alive: routes{n}.Alive, PublicMetrics: n.cfg.MetricsPublic,
+		Node: n.cfg.Name, Log: n.log, Now: n.now, Entropy: n.entropy, Ready: n.ready, Serving: n.mesh.Serving, Alive: routes{n}.Alive, PublicMetrics: n.cfg.MetricsPublic,
 	})
 	n.onClose(func() error { n.router.Close(); return nil })
 	n.mesh.Handle(mesh.ProtocolInfer, func(s mesh.Stream) { n.router.ServeInfer(s) })

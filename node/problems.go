@@ -13,7 +13,8 @@ import (
 // new box simply has not got yet stands there too: it says the next step.
 func (a admin) problems(v *view) []ui.Problem {
 	var out []ui.Problem
-	if err := a.mesh.Serving(); err != nil {
+	// A copy of another box does not serve either; its alarm says that.
+	if err, banned := a.mesh.Serving(), a.banned(); err != nil && banned {
 		out = append(out, ui.Problem{Text: err.Error(), Fix: "ask an admin to type `llmgw nodes readmit`, then join by a new token; or llmgw leave" + a.stateDirFlag()})
 	}
 	if err := a.store.Writable(); err != nil {

@@ -66,15 +66,24 @@ func isPage(path string) bool {
 		strings.HasPrefix(path, "/assets/") || strings.HasPrefix(path, "/admin/")
 }
 
-// ready says why this node should not be sent requests yet.
-func (n *Node) ready() error {
+func (n *Node) banned() bool {
+	_, out := n.mesh.Banned()
+	return out
+}
+
+// ready says in one word why this node should not be sent requests; empty: it is.
+func (n *Node) ready() string {
 	switch {
 	case n.stopping.Load():
-		return errors.New("stopping")
+		return "stopping"
 	case !n.settled.Load():
-		return errors.New("starting")
+		return "starting"
+	case n.banned():
+		return "removed"
+	case n.mesh.Serving() != nil:
+		return "copy"
 	}
-	return nil
+	return ""
 }
 
 // hosts are the names under which the page may be opened, besides addresses.

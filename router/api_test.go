@@ -373,13 +373,36 @@ func TestRequestIDsAreEchoedOnlyIfHarmless(t *testing.T) {
 	}
 }
 
+// TestRemovedBoxAnswersNoRequest: who has a key hears why, a stranger does not,
+// and what an operator looks at stays open.
+func TestRemovedBoxAnswersNoRequest(t *testing.T) {
+	n := newNode(t, func(c *Config) { c.Serving = func() error { return errors.New("it was removed by box-a: sold") } })
+	for _, tc := range []struct{ method, path, body string }{
+		{"GET", "/v1/models", ""},
+		{"POST", "/v1/chat/completions", `{"model":"m","messages":[]}`},
+		{"POST", "/v1/embeddings", `{"model":"m","input":"x"}`},
+	} {
+		resp := send(t, n, tc.method, tc.path, tc.body)
+		if got := text(t, resp); resp.StatusCode != 503 || !strings.Contains(got, "node_not_serving") || !strings.Contains(got, "sold") {
+			t.Errorf("%s with a key: %d %s", tc.path, resp.StatusCode, got)
+		}
+		resp = send(t, n, tc.method, tc.path, tc.body, func(r *http.Request) { r.Header.Del("Authorization") })
+		if got := text(t, resp); resp.StatusCode != 401 || strings.Contains(got, "sold") {
+			t.Errorf("%s without: %d %s", tc.path, resp.StatusCode, got)
+		}
+	}
+	if resp := send(t, n, "GET", "/healthz", ""); resp.StatusCode != 200 {
+		t.Errorf("health: %d", resp.StatusCode)
+	}
+}
+
 func TestHealthIsOneWord(t *testing.T) {
-	var down error
-	n := newNode(t, func(c *Config) { c.Ready = func() error { return down } })
+	var down string
+	n := newNode(t, func(c *Config) { c.Ready = func() string { return down } })
 	if got := text(t, send(t, n, "GET", "/readyz", "")); got != "ready\n" {
 		t.Errorf("ready: %q", got)
 	}
-	down = errors.New("secret reason")
+	down = "starting"
 	if resp := send(t, n, "GET", "/readyz", ""); resp.StatusCode != 503 || text(t, resp) != "starting\n" {
 		t.Errorf("not ready: %d", resp.StatusCode)
 	}

@@ -24,6 +24,14 @@ func unknownRoute(path string) *openai.Error {
 	}
 }
 
+// notServing needs no Retry-After: only a person ends that state.
+func notServing(why error) *openai.Error {
+	return &openai.Error{
+		Status: http.StatusServiceUnavailable, Type: openai.TypeUnavailable, Code: "node_not_serving",
+		Message: why.Error(), Hint: "llmgw status on that box; another box of the mesh answers",
+	}
+}
+
 func wrongMethod(method string, r route) *openai.Error {
 	return &openai.Error{
 		Status: http.StatusMethodNotAllowed, Type: openai.TypeInvalidRequest, Code: "method_not_allowed",

@@ -88,7 +88,12 @@ type Config struct {
 	Log     *slog.Logger
 	Now     func() time.Time
 	Entropy io.Reader
-	Ready   func() error // nil: always ready
+	// Ready says in one word why this head should not be sent requests, for all
+	// to read at /readyz; empty: it is ready. Nil: always ready.
+	Ready func() string
+	// Serving says why this head answers no request for a model: it was removed
+	// from its mesh, or is a copy of another box; nil: it always does.
+	Serving func() error
 	// Alive says whether a member is heard now; nil: all are. It is asked for
 	// requests and must not block.
 	Alive  func(peer string) bool
@@ -165,15 +170,23 @@ func (r *Router) serve(w http.ResponseWriter, req *http.Request) {
 		t.fail(apiErr)
 		return
 	}
+	if route.scope == keys.ScopeInfer && r.cfg.Serving != nil {
+		if err := r.cfg.Serving(); err != nil {
+			t.fail(notServing(err))
+			return
+		}
+	}
 	route.serve(r, t)
 }
 
 func (r *Router) health(t *request) { t.word(http.StatusOK, "ok") }
 
 func (r *Router) ready(t *request) {
-	if r.cfg.Ready != nil && r.cfg.Ready() != nil {
-		t.word(http.StatusServiceUnavailable, "starting")
-		return
+	if r.cfg.Ready != nil {
+		if why := r.cfg.Ready(); why != "" {
+			t.word(http.StatusServiceUnavailable, why)
+			return
+		}
 	}
 	t.word(http.StatusOK, "ready")
 }

@@ -95,6 +95,6 @@ func (b *Box) AwaitReplicaOn(model string, holder *Box, within time.Duration) {
 				return true, ""
 			}
 		}
-		return false, b.CLI("ps") + "\n" + b.CLI("why", model)
+		return false, b.CLI("ps") + "\n" + b.Try("why", model).String()
 	})
 }

@@ -26,6 +26,7 @@ type Box struct {
 	lab    *Lab
 	tb     testing.TB
 	number int
+	home   Segment
 	ns     *namespace
 	daemon *daemon
 

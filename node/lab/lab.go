@@ -32,6 +32,7 @@ type Lab struct {
 	dir    string // everything its boxes write
 	sw     *namespace
 	boxes  []*Box
+	laid   int // segments
 	reaper *reaper
 }
 
@@ -78,11 +79,7 @@ func (l *Lab) open() error {
 	if l.sw, err = newNamespace(l.id + "switch"); err != nil {
 		return err
 	}
-	// Snooping would hold back multicast until some box sends a query for it.
-	return tools(
-		"ip -n "+l.sw.name+" link add br0 type bridge mcast_snooping 0",
-		"ip -n "+l.sw.name+" link set br0 up",
-	)
+	return l.lay(0)
 }
 
 // close prints, then removes. The work is the reaper's also on the good path,
@@ -129,12 +126,15 @@ func (l *Lab) File(name, content string, mode os.FileMode) string {
 }
 
 // Box adds a box to the switch. Nothing runs on it until Start.
-func (l *Lab) Box(name string) *Box {
+func (l *Lab) Box(name string) *Box { l.tb.Helper(); return l.BoxAt(0, name) }
+
+// BoxAt adds a box whose home is a segment made by Segment.
+func (l *Lab) BoxAt(home Segment, name string) *Box {
 	l.tb.Helper()
 	if name == "" || strings.ContainsAny(name, "/- .") {
 		l.tb.Fatalf("box name %q must be one plain word", name)
 	}
-	b := &Box{lab: l, tb: l.tb, Name: name, number: len(l.boxes) + 1}
+	b := &Box{lab: l, tb: l.tb, Name: name, home: home, number: len(l.boxes) + 1}
 	l.boxes = append(l.boxes, b)
 	if err := b.open(); err != nil {
 		l.tb.Fatalf("build box %s: %v", name, err)

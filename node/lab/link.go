@@ -7,12 +7,20 @@ import (
 	"strings"
 )
 
-// IP is the box's IPv4 address.
-func (b *Box) IP() netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, byte(b.number)}) }
+// IP is the box's IPv4 address at home.
+func (b *Box) IP() netip.Addr { return b.IPAt(b.home) }
 
-// IP6 is the box's IPv6 address.
-func (b *Box) IP6() netip.Addr {
-	return netip.MustParseAddr(fmt.Sprintf("fd77::%x", b.number))
+// IP6 is the box's IPv6 address at home.
+func (b *Box) IP6() netip.Addr { return b.IP6At(b.home) }
+
+// IPAt is the IPv4 address that the box has on a segment, plugged in or not.
+func (b *Box) IPAt(s Segment) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 77, byte(s), byte(b.number)})
+}
+
+// IP6At is the same in IPv6.
+func (b *Box) IP6At(s Segment) netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf("fd77:%x::%x", int(s), b.number))
 }
 
 // mac is chosen by us so that the link-local address is known.
@@ -30,14 +38,14 @@ func (b *Box) plugIn() error {
 	sw, ns := b.lab.sw.name, b.ns.name
 	err := tools(
 		fmt.Sprintf("ip -n %s link add %s type veth peer name eth0 address %s netns %s", sw, b.port(), b.mac(), ns),
-		fmt.Sprintf("ip -n %s link set %s master br0 up", sw, b.port()),
+		fmt.Sprintf("ip -n %s link set %s master %s up", sw, b.port(), b.home.bridge()),
 		fmt.Sprintf("ip -n %s link set lo up", ns),
 		fmt.Sprintf("ip -n %s addr add %s/24 dev eth0", ns, b.IP()),
 	)
 	if err != nil {
 		return err
 	}
-	if err := b.ns.do(skipAddressCheck); err != nil {
+	if err := b.ns.do(func() error { return skipAddressCheck("eth0") }); err != nil {
 		return err
 	}
 	return tools(
@@ -49,8 +57,8 @@ func (b *Box) plugIn() error {
 
 // skipAddressCheck spares the seconds in which a new IPv6 address may not be
 // used because another box could have it.
-func skipAddressCheck() error {
-	err := os.WriteFile("/proc/sys/net/ipv6/conf/eth0/accept_dad", []byte("0"), 0)
+func skipAddressCheck(iface string) error {
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+iface+"/accept_dad", []byte("0"), 0)
 	if err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("skip duplicate address detection: %w", err)
 	}
