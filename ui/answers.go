@@ -4,56 +4,56 @@ import "time"
 
 // NodeList is the answer of GET /admin/v1/nodes.
 type NodeList struct {
-	SchemaVersion int            `json:"schema_version"`
-	Nodes         List[Node]     `json:"nodes"` // self first, then by name
-	Seen          List[Sighting] `json:"seen"`  // boxes on the link that are not joined
+	Schema
+	Nodes List[Node]     `json:"nodes"` // self first, then by name
+	Seen  List[Sighting] `json:"seen"`  // boxes on the link that are not joined
 }
 
 // ModelList is the answer of GET /admin/v1/models.
 type ModelList struct {
-	SchemaVersion int         `json:"schema_version"`
-	Models        List[Model] `json:"models"`
+	Schema
+	Models List[Model] `json:"models"`
 }
 
 // ReplicaList is the answer of GET /admin/v1/replicas.
 type ReplicaList struct {
-	SchemaVersion int           `json:"schema_version"`
-	Replicas      List[Replica] `json:"replicas"`
+	Schema
+	Replicas List[Replica] `json:"replicas"`
 }
 
 // EngineList is the answer of GET /admin/v1/engines.
 type EngineList struct {
-	SchemaVersion int          `json:"schema_version"`
-	Engines       List[Engine] `json:"engines"`
+	Schema
+	Engines List[Engine] `json:"engines"`
 }
 
 // KeyList is the answer of GET /admin/v1/keys.
 type KeyList struct {
-	SchemaVersion int       `json:"schema_version"`
-	Keys          List[Key] `json:"keys"`
+	Schema
+	Keys List[Key] `json:"keys"`
 }
 
 // TokenList is the answer of GET /admin/v1/tokens.
 type TokenList struct {
-	SchemaVersion int         `json:"schema_version"`
-	Tokens        List[Token] `json:"tokens"`
+	Schema
+	Tokens List[Token] `json:"tokens"`
 }
 
 // SettingList is the answer of GET /admin/v1/config.
 type SettingList struct {
-	SchemaVersion int           `json:"schema_version"`
-	Settings      List[Setting] `json:"settings"`
+	Schema
+	Settings List[Setting] `json:"settings"`
 }
 
 // Overview is the answer of GET /admin/v1/overview: everything that the page
 // shows, read at one time, so that its parts fit each other.
 type Overview struct {
-	SchemaVersion int            `json:"schema_version"`
-	Status        Status         `json:"status"`
-	Nodes         List[Node]     `json:"nodes"`
-	Seen          List[Sighting] `json:"seen"`
-	Models        List[Model]    `json:"models"`
-	Replicas      List[Replica]  `json:"replicas"`
+	Schema
+	Status   Status         `json:"status"`
+	Nodes    List[Node]     `json:"nodes"`
+	Seen     List[Sighting] `json:"seen"`
+	Models   List[Model]    `json:"models"`
+	Replicas List[Replica]  `json:"replicas"`
 }
 
 // LoadRequest asks for one replica of a model, on Node (name or peer ID) when
@@ -65,11 +65,11 @@ type LoadRequest struct {
 
 // LoadResult tells what was written. The replica is usually not ready yet.
 type LoadResult struct {
-	SchemaVersion int          `json:"schema_version"`
-	Model         string       `json:"model"`     // name
-	NodeName      string       `json:"node_name"` // chosen holder; empty: none can hold it yet
-	Reason        string       `json:"reason"`    // why there, or why nowhere
-	Warnings      List[string] `json:"warnings"`  // such as a pin to a member that is away
+	Schema
+	Model    string       `json:"model"`     // name
+	NodeName string       `json:"node_name"` // chosen holder; empty: none can hold it yet
+	Reason   string       `json:"reason"`    // why there, or why nowhere
+	Warnings List[string] `json:"warnings"`  // such as a pin to a member that is away
 }
 
 // UnloadRequest asks for no replica of a model.
@@ -79,8 +79,8 @@ type UnloadRequest struct {
 
 // UnloadResult names the model that will be unloaded.
 type UnloadResult struct {
-	SchemaVersion int    `json:"schema_version"`
-	Model         string `json:"model"` // name
+	Schema
+	Model string `json:"model"` // name
 }
 
 // PullRequest asks for weights from a source and a catalog entry named As.
@@ -92,8 +92,8 @@ type PullRequest struct {
 
 // PullResult is the end of a pull.
 type PullResult struct {
-	SchemaVersion int   `json:"schema_version"`
-	Model         Model `json:"model"`
+	Schema
+	Model Model `json:"model"`
 }
 
 // InstallRequest asks for an engine on this node.
@@ -103,8 +103,8 @@ type InstallRequest struct {
 
 // InstallResult is the end of an installation.
 type InstallResult struct {
-	SchemaVersion int    `json:"schema_version"`
-	Engine        Engine `json:"engine"`
+	Schema
+	Engine Engine `json:"engine"`
 }
 
 // TokenRequest asks for a join token. Zero values take the defaults of one
@@ -117,9 +117,9 @@ type TokenRequest struct {
 
 // TokenResult is a new join token; its text is told only here.
 type TokenResult struct {
-	SchemaVersion int       `json:"schema_version"`
-	Token         string    `json:"token"`
-	Expires       time.Time `json:"expires"`
+	Schema
+	Token   string    `json:"token"`
+	Expires time.Time `json:"expires"`
 }
 
 // JoinRequest asks to become a member by token.
@@ -130,17 +130,17 @@ type JoinRequest struct {
 
 // JoinResult tells which mesh was joined and what became of the old one.
 type JoinResult struct {
-	SchemaVersion int    `json:"schema_version"`
-	MeshID        string `json:"mesh_id"`
-	Issuer        string `json:"issuer"`   // name or peer ID of the node that admitted us
-	Replaced      bool   `json:"replaced"` // a mesh of this box's own was dropped; its first key is void
-	Archive       string `json:"archive"`  // file with the old state, if one was written
+	Schema
+	MeshID   string `json:"mesh_id"`
+	Issuer   string `json:"issuer"`   // name or peer ID of the node that admitted us
+	Replaced bool   `json:"replaced"` // a mesh of this box's own was dropped; its first key is void
+	Archive  string `json:"archive"`  // file with the old state, if one was written
 }
 
 // LeaveResult tells which mesh was left.
 type LeaveResult struct {
-	SchemaVersion int    `json:"schema_version"`
-	MeshID        string `json:"mesh_id"` // the mesh that was left
+	Schema
+	MeshID string `json:"mesh_id"` // the mesh that was left
 }
 
 // KeyRequest asks for an API key.
@@ -151,16 +151,16 @@ type KeyRequest struct {
 
 // KeyResult is a new API key; its text is told only here.
 type KeyResult struct {
-	SchemaVersion int    `json:"schema_version"`
-	ID            string `json:"id"`
-	Key           string `json:"key"`
+	Schema
+	ID  string `json:"id"`
+	Key string `json:"key"`
 }
 
 // LinkResult is a link that opens the page once.
 type LinkResult struct {
-	SchemaVersion int       `json:"schema_version"`
-	URL           string    `json:"url"`
-	Expires       time.Time `json:"expires"`
+	Schema
+	URL     string    `json:"url"`
+	Expires time.Time `json:"expires"`
 }
 
 // SessionRequest redeems the code of a link for a session cookie.
@@ -170,6 +170,6 @@ type SessionRequest struct {
 
 // SessionResult tells when the session ends at the latest.
 type SessionResult struct {
-	SchemaVersion int       `json:"schema_version"`
-	Expires       time.Time `json:"expires"`
+	Schema
+	Expires time.Time `json:"expires"`
 }

@@ -114,7 +114,12 @@ func (c *Client) FirstKey(ctx context.Context) (KeyResult, error) {
 
 // RevokeKey ends an API key, named by ID or name.
 func (c *Client) RevokeKey(ctx context.Context, idOrName string) error {
-	resp, err := c.do(ctx, http.MethodDelete, "keys/"+url.PathEscape(idOrName), nil)
+	return c.remove(ctx, "keys", idOrName)
+}
+
+// remove ends what id names within a collection.
+func (c *Client) remove(ctx context.Context, collection, id string) error {
+	resp, err := c.do(ctx, http.MethodDelete, collection+"/"+url.PathEscape(id), nil)
 	if err != nil {
 		return err
 	}
@@ -138,14 +143,14 @@ func (c *Client) InstallEngine(ctx context.Context, r InstallRequest, progress f
 }
 
 func get[T any](ctx context.Context, c *Client, path string) (T, error) {
-	return answerOf[T](c.do(ctx, http.MethodGet, path, nil))
+	return decoded[T](c.do(ctx, http.MethodGet, path, nil))
 }
 
 func post[T any](ctx context.Context, c *Client, path string, body any) (T, error) {
-	return answerOf[T](c.do(ctx, http.MethodPost, path, body))
+	return decoded[T](c.do(ctx, http.MethodPost, path, body))
 }
 
-func answerOf[T any](resp *http.Response, err error) (T, error) {
+func decoded[T any](resp *http.Response, err error) (T, error) {
 	var out T
 	if err != nil {
 		return out, err

@@ -96,7 +96,7 @@ func TestClientWrites(t *testing.T) {
 	leave, err := c.Leave(ctx)
 	check(t, err, leave.MeshID, "mesh-1")
 	key, err := c.NewKey(ctx, KeyRequest{Name: "laptop", Scopes: []string{"infer"}})
-	check(t, err, key, KeyResult{SchemaVersion: 1, ID: "k1", Key: "llmgw-sk-x"})
+	check(t, err, key, KeyResult{Schema: Schema{1}, ID: "k1", Key: "llmgw-sk-x"})
 	first, err := c.FirstKey(ctx)
 	check(t, err, first.Key, "llmgw-sk-first")
 	link, err := c.UILink(ctx)

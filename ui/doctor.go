@@ -13,8 +13,8 @@ type DoctorAdmin interface {
 
 // DoctorResult is what was found about each peer.
 type DoctorResult struct {
-	SchemaVersion int             `json:"schema_version"`
-	Peers         List[Diagnosis] `json:"peers"`
+	Schema
+	Peers List[Diagnosis] `json:"peers"`
 }
 
 // Diagnosis is what was found about one peer, in both directions.
@@ -38,23 +38,23 @@ type Check struct {
 
 // RotateResult tells what became of a change of identity.
 type RotateResult struct {
-	SchemaVersion int    `json:"schema_version"`
-	ID            string `json:"id"`       // the new peer ID
-	Admitted      bool   `json:"admitted"` // a member already; else it needs a token
-	Left          bool   `json:"left"`     // the old identity has left the mesh
+	Schema
+	ID       string `json:"id"`       // the new peer ID
+	Admitted bool   `json:"admitted"` // a member already; else it needs a token
+	Left     bool   `json:"left"`     // the old identity has left the mesh
 }
 
 // RestartResult is empty: the daemon is about to end.
 type RestartResult struct {
-	SchemaVersion int `json:"schema_version"`
+	Schema
 }
 
 func (u *UI) doctorRoutes() []route {
 	b := u.cfg.Backend
 	return []route{
-		{"POST", "doctor", socketOnly, accept(bare(b.Doctor), func(o *DoctorResult) { o.SchemaVersion = SchemaVersion })},
-		{"POST", "identity/rotate", socketOnly, accept(bare(b.RotateIdentity), func(o *RotateResult) { o.SchemaVersion = SchemaVersion })},
-		{"POST", "restart", socketOnly, accept(bare(b.Restart), func(o *RestartResult) { o.SchemaVersion = SchemaVersion })},
+		{"POST", "doctor", socketOnly, accept(bare(b.Doctor))},
+		{"POST", "identity/rotate", socketOnly, accept(bare(b.RotateIdentity))},
+		{"POST", "restart", socketOnly, accept(bare(b.Restart))},
 	}
 }
 

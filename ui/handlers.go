@@ -57,21 +57,62 @@ func ok(w http.ResponseWriter, v any) error {
 	return nil
 }
 
+// answerOf is what a pointer to every type of answer is, by its Schema.
+type answerOf[T any] interface {
+	*T
+	stamp()
+}
+
 // accept makes a handler of a backend call that takes and gives JSON. The body
 // is read to its end also where nothing is asked: only then does the server
-// watch for a client that leaves. stamp writes the schema version.
-func accept[In, Out any](call func(context.Context, In) (Out, error), stamp func(*Out)) handler {
+// watch for a client that leaves.
+func accept[In, Out any, P answerOf[Out]](call func(context.Context, In) (Out, error)) handler {
+	return acceptUpTo[In, Out, P](maxRequest, call)
+}
+
+// acceptUpTo is accept for requests of another size, in bytes.
+func acceptUpTo[In, Out any, P answerOf[Out]](limit int64, call func(context.Context, In) (Out, error)) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var in In
-		if err := readJSON(w, r, &in); err != nil {
+		if err := readJSON(w, r, &in, limit); err != nil {
 			return err
 		}
-		out, err := call(r.Context(), in)
-		if err != nil {
+		return tell[Out, P](w, func() (Out, error) { return call(r.Context(), in) })
+	}
+}
+
+// read makes a handler of a backend call that takes nothing.
+func read[Out any, P answerOf[Out]](call func(context.Context) (Out, error)) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		return tell[Out, P](w, func() (Out, error) { return call(r.Context()) })
+	}
+}
+
+func tell[Out any, P answerOf[Out]](w http.ResponseWriter, call func() (Out, error)) error {
+	out, err := call()
+	if err != nil {
+		return err
+	}
+	P(&out).stamp()
+	return ok(w, out)
+}
+
+// listed wraps a backend's list into its answer.
+func listed[T, Out any](call func(context.Context) ([]T, error), wrap func(List[T]) Out) func(context.Context) (Out, error) {
+	return func(ctx context.Context) (Out, error) {
+		list, err := call(ctx)
+		return wrap(list), err
+	}
+}
+
+// remove makes a handler that ends what the path's wildcard names.
+func remove(wildcard string, call func(context.Context, string) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := call(r.Context(), r.PathValue(wildcard)); err != nil {
 			return err
 		}
-		stamp(&out)
-		return ok(w, out)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
 	}
 }
 
@@ -82,13 +123,13 @@ func bare[Out any](call func(context.Context) (Out, error)) func(context.Context
 
 // readJSON reads exactly one JSON object of known fields. Asking for the JSON
 // content type keeps plain HTML forms of other sites out.
-func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
+func readJSON(w http.ResponseWriter, r *http.Request, into any, limit int64) error {
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
 		return &APIError{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error", Code: "not_json",
 			Message: fmt.Sprintf("the Content-Type header is %q", r.Header.Get("Content-Type")),
 			Hint:    "send the header Content-Type: application/json"}
 	}
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		return badBody(err)
@@ -110,89 +151,25 @@ func badBody(err error) error {
 	return &Error{Kind: BadInput, Code: "bad_json", Message: "read the request: " + err.Error()}
 }
 
-func (u *UI) getStatus(w http.ResponseWriter, r *http.Request) error {
-	s, err := u.cfg.Backend.Status(r.Context())
-	if err != nil {
-		return err
-	}
-	s.SchemaVersion = SchemaVersion
-	return ok(w, s)
-}
-
-func (u *UI) getOverview(w http.ResponseWriter, r *http.Request) error {
-	o := Overview{SchemaVersion: SchemaVersion}
-	b, ctx := u.cfg.Backend, r.Context()
+// overview reads everything that the page shows.
+func (u *UI) overview(ctx context.Context) (Overview, error) {
+	b := u.cfg.Backend
 	status, err1 := b.Status(ctx)
 	nodes, seen, err2 := b.Nodes(ctx)
 	models, err3 := b.Models(ctx)
 	replicas, err4 := b.Replicas(ctx)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return err
-	}
-	o.Status, o.Nodes, o.Seen, o.Models, o.Replicas = status, nodes, seen, models, replicas
-	o.Status.SchemaVersion = SchemaVersion
-	return ok(w, o)
+	status.stamp()
+	return Overview{Status: status, Nodes: nodes, Seen: seen, Models: models, Replicas: replicas}, errors.Join(err1, err2, err3, err4)
 }
 
-func (u *UI) getNodes(w http.ResponseWriter, r *http.Request) error {
-	nodes, seen, err := u.cfg.Backend.Nodes(r.Context())
-	if err != nil {
-		return err
-	}
-	return ok(w, NodeList{SchemaVersion, nodes, seen})
-}
-
-func (u *UI) getModels(w http.ResponseWriter, r *http.Request) error {
-	models, err := u.cfg.Backend.Models(r.Context())
-	if err != nil {
-		return err
-	}
-	return ok(w, ModelList{SchemaVersion, models})
-}
-
-func (u *UI) getReplicas(w http.ResponseWriter, r *http.Request) error {
-	replicas, err := u.cfg.Backend.Replicas(r.Context())
-	if err != nil {
-		return err
-	}
-	return ok(w, ReplicaList{SchemaVersion, replicas})
-}
-
-func (u *UI) getEngines(w http.ResponseWriter, r *http.Request) error {
-	engines, err := u.cfg.Backend.Engines(r.Context())
-	if err != nil {
-		return err
-	}
-	return ok(w, EngineList{SchemaVersion, engines})
-}
-
-func (u *UI) getKeys(w http.ResponseWriter, r *http.Request) error {
-	keys, err := u.cfg.Backend.Keys(r.Context())
-	if err != nil {
-		return err
-	}
-	return ok(w, KeyList{SchemaVersion, keys})
-}
-
-func (u *UI) getTokens(w http.ResponseWriter, r *http.Request) error {
-	tokens, err := u.cfg.Backend.Tokens(r.Context())
-	if err != nil {
-		return err
-	}
-	return ok(w, TokenList{SchemaVersion, tokens})
-}
-
-func (u *UI) getConfig(w http.ResponseWriter, r *http.Request) error {
-	settings, err := u.cfg.Backend.Config(r.Context())
-	if err != nil {
-		return err
-	}
-	return ok(w, SettingList{SchemaVersion, settings})
+func (u *UI) nodes(ctx context.Context) (NodeList, error) {
+	nodes, seen, err := u.cfg.Backend.Nodes(ctx)
+	return NodeList{Nodes: nodes, Seen: seen}, err
 }
 
 func (u *UI) postSession(w http.ResponseWriter, r *http.Request) error {
 	var in SessionRequest
-	if err := readJSON(w, r, &in); err != nil {
+	if err := readJSON(w, r, &in, maxRequest); err != nil {
 		return err
 	}
 	if err := u.links.redeem(in.Code); err != nil {
@@ -203,7 +180,7 @@ func (u *UI) postSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	u.cfg.Log.Info("page session began", "remote", r.RemoteAddr)
-	return ok(w, SessionResult{SchemaVersion, expires})
+	return ok(w, SessionResult{Schema{SchemaVersion}, expires})
 }
 
 func (u *UI) deleteSession(w http.ResponseWriter, r *http.Request) error {
@@ -214,15 +191,7 @@ func (u *UI) deleteSession(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (u *UI) deleteKey(w http.ResponseWriter, r *http.Request) error {
-	if err := u.cfg.Backend.RevokeKey(r.Context(), r.PathValue("key")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
 func (u *UI) newLink(ctx context.Context, _ struct{}) (LinkResult, error) {
 	url, expires, err := u.NewLink(ctx)
-	return LinkResult{SchemaVersion, url, expires}, err
+	return LinkResult{URL: url, Expires: expires}, err
 }

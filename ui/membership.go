@@ -1,10 +1,6 @@
 package ui
 
-import (
-	"context"
-	"net/http"
-	"net/url"
-)
+import "context"
 
 // MemberAdmin changes who belongs to the mesh and as what.
 type MemberAdmin interface {
@@ -37,29 +33,20 @@ type RenameRequest struct {
 
 // MemberResult names the member that was changed.
 type MemberResult struct {
-	SchemaVersion int    `json:"schema_version"`
-	ID            string `json:"id"` // peer ID
-	Name          string `json:"name"`
+	Schema
+	ID   string `json:"id"` // peer ID
+	Name string `json:"name"`
 }
 
 func (u *UI) memberRoutes() []route {
 	b := u.cfg.Backend
-	stamp := func(o *MemberResult) { o.SchemaVersion = SchemaVersion }
 	return []route{
-		{"POST", "nodes/remove", socketOnly, accept(b.RemoveNode, stamp)},
-		{"POST", "nodes/readmit", socketOnly, accept(b.ReadmitNode, stamp)},
-		{"POST", "nodes/role", socketOnly, accept(b.SetRole, stamp)},
-		{"POST", "nodes/rename", socketOnly, accept(b.Rename, stamp)},
-		{"DELETE", "tokens/{token}", socketOnly, u.deleteToken},
+		{"POST", "nodes/remove", socketOnly, accept(b.RemoveNode)},
+		{"POST", "nodes/readmit", socketOnly, accept(b.ReadmitNode)},
+		{"POST", "nodes/role", socketOnly, accept(b.SetRole)},
+		{"POST", "nodes/rename", socketOnly, accept(b.Rename)},
+		{"DELETE", "tokens/{token}", socketOnly, remove("token", b.RevokeToken)},
 	}
-}
-
-func (u *UI) deleteToken(w http.ResponseWriter, r *http.Request) error {
-	if err := u.cfg.Backend.RevokeToken(r.Context(), r.PathValue("token")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 // RemoveNode removes a member from the mesh, on every box.
@@ -84,9 +71,5 @@ func (c *Client) Rename(ctx context.Context, r RenameRequest) (MemberResult, err
 
 // RevokeToken makes a join token worth nothing.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
-	resp, err := c.do(ctx, http.MethodDelete, "tokens/"+url.PathEscape(id), nil)
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
+	return c.remove(ctx, "tokens", id)
 }

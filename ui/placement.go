@@ -19,12 +19,12 @@ type WhyRequest struct {
 
 // WhyResult explains each wanted or owned slot of a model.
 type WhyResult struct {
-	SchemaVersion int           `json:"schema_version"`
-	Model         string        `json:"model"` // name
-	Slots         List[WhySlot] `json:"slots"` // none: it is not wanted and nobody has it
-	State         string        `json:"state"` // served, stopped
-	Problem       string        `json:"problem"`
-	Fix           string        `json:"fix"`
+	Schema
+	Model   string        `json:"model"` // name
+	Slots   List[WhySlot] `json:"slots"` // none: it is not wanted and nobody has it
+	State   string        `json:"state"` // served, stopped
+	Problem string        `json:"problem"`
+	Fix     string        `json:"fix"`
 }
 
 // WhySlot explains one slot.
@@ -56,8 +56,8 @@ type WhatIfRequest struct {
 
 // WhatIfResult tells the fate of each wanted slot.
 type WhatIfResult struct {
-	SchemaVersion int           `json:"schema_version"`
-	Outcomes      List[Outcome] `json:"outcomes"`
+	Schema
+	Outcomes List[Outcome] `json:"outcomes"`
 }
 
 // Outcome is the fate of one slot under a change.
@@ -81,8 +81,8 @@ type ModelRequest struct {
 
 // ModelResult is the model as it is after a change.
 type ModelResult struct {
-	SchemaVersion int   `json:"schema_version"`
-	Model         Model `json:"model"`
+	Schema
+	Model Model `json:"model"`
 }
 
 // NodeRequest changes what an admin says of a node; nil leaves it as it is.
@@ -95,8 +95,8 @@ type NodeRequest struct {
 
 // NodeResult is the node as it is after a change.
 type NodeResult struct {
-	SchemaVersion int  `json:"schema_version"`
-	Node          Node `json:"node"`
+	Schema
+	Node Node `json:"node"`
 }
 
 // Why asks why a model is where it is.

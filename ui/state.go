@@ -17,28 +17,28 @@ type StateAdmin interface {
 
 // StateReport is what a check of the store found.
 type StateReport struct {
-	SchemaVersion int          `json:"schema_version"`
-	Rows          int          `json:"rows"` // tombstones included
-	Tombstones    int          `json:"tombstones"`
-	LogEntries    int          `json:"log_entries"`
-	Aside         int          `json:"aside"`    // rows of which parts wait for their time
-	Problems      List[string] `json:"problems"` // none: the store is well
-	MoreProblems  int          `json:"more_problems"`
+	Schema
+	Rows         int          `json:"rows"` // tombstones included
+	Tombstones   int          `json:"tombstones"`
+	LogEntries   int          `json:"log_entries"`
+	Aside        int          `json:"aside"`    // rows of which parts wait for their time
+	Problems     List[string] `json:"problems"` // none: the store is well
+	MoreProblems int          `json:"more_problems"`
 }
 
 // CompactResult tells the bytes on disk before and after.
 type CompactResult struct {
-	SchemaVersion int   `json:"schema_version"`
-	Before        int64 `json:"before"`
-	After         int64 `json:"after"`
+	Schema
+	Before int64 `json:"before"`
+	After  int64 `json:"after"`
 }
 
 func (u *UI) stateRoutes() []route {
 	b := u.cfg.Backend
 	return []route{
 		{"GET", "state/backup", socketOnly, u.getBackup},
-		{"POST", "state/verify", socketOnly, accept(bare(b.VerifyState), func(o *StateReport) { o.SchemaVersion = SchemaVersion })},
-		{"POST", "state/compact", socketOnly, accept(bare(b.CompactState), func(o *CompactResult) { o.SchemaVersion = SchemaVersion })},
+		{"POST", "state/verify", socketOnly, accept(bare(b.VerifyState))},
+		{"POST", "state/compact", socketOnly, accept(bare(b.CompactState))},
 	}
 }
 

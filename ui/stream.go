@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"sync"
@@ -69,24 +70,20 @@ func (s *stream) finish(result any, err error, toBody func(error) errorBody) err
 	return nil
 }
 
-func (u *UI) postPull(w http.ResponseWriter, r *http.Request) error {
-	var in PullRequest
-	if err := readJSON(w, r, &in); err != nil {
-		return err
+// followed makes a handler of a long operation that tells of its progress; wrap
+// makes its result the stream's last line.
+func followed[In, T, Out any, P answerOf[Out]](u *UI, call func(context.Context, In, func(Progress)) (T, error), wrap func(T) Out) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var in In
+		if err := readJSON(w, r, &in, maxRequest); err != nil {
+			return err
+		}
+		s := &stream{w: w, now: u.cfg.Now}
+		result, err := call(r.Context(), in, s.step)
+		out := wrap(result)
+		P(&out).stamp()
+		return s.finish(out, err, u.streamError(w, r))
 	}
-	s := &stream{w: w, now: u.cfg.Now}
-	model, err := u.cfg.Backend.Pull(r.Context(), in, s.step)
-	return s.finish(PullResult{SchemaVersion, model}, err, u.streamError(w, r))
-}
-
-func (u *UI) postInstall(w http.ResponseWriter, r *http.Request) error {
-	var in InstallRequest
-	if err := readJSON(w, r, &in); err != nil {
-		return err
-	}
-	s := &stream{w: w, now: u.cfg.Now}
-	engine, err := u.cfg.Backend.InstallEngine(r.Context(), in, s.step)
-	return s.finish(InstallResult{SchemaVersion, engine}, err, u.streamError(w, r))
 }
 
 // streamError words an error for the end of a stream, where no status can be

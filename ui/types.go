@@ -9,6 +9,13 @@ import (
 // added under the same version; a changed meaning raises it.
 const SchemaVersion = 1
 
+// Schema begins every answer.
+type Schema struct {
+	SchemaVersion int `json:"schema_version"`
+}
+
+func (s *Schema) stamp() { s.SchemaVersion = SchemaVersion }
+
 // List is a slice that is never null in JSON: readers in other languages need
 // no special case for "nothing there". A plain []T can be assigned to it.
 type List[T any] []T
@@ -29,11 +36,11 @@ const (
 
 // Status is what `llmgw status` shows and what heads the page.
 type Status struct {
-	SchemaVersion int           `json:"schema_version"`
-	Verdict       string        `json:"verdict"`
-	Problems      List[Problem] `json:"problems"`
-	Node          NodeInfo      `json:"node"`
-	Mesh          MeshInfo      `json:"mesh"`
+	Schema
+	Verdict  string        `json:"verdict"`
+	Problems List[Problem] `json:"problems"`
+	Node     NodeInfo      `json:"node"`
+	Mesh     MeshInfo      `json:"mesh"`
 }
 
 // Problem is something that an operator should know, with what to type.

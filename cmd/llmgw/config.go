@@ -49,5 +49,5 @@ func settingsFromHere(cmd *cobra.Command) (ui.SettingList, error) {
 	for _, w := range warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 	}
-	return ui.SettingList{SchemaVersion: ui.SchemaVersion, Settings: settings}, err
+	return ui.SettingList{Schema: ui.Schema{SchemaVersion: ui.SchemaVersion}, Settings: settings}, err
 }

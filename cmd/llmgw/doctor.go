@@ -14,13 +14,7 @@ func newDoctor() *cobra.Command {
 		Use: "doctor", Short: "Look at the way to every peer, in both directions", Args: exactly(0, ""),
 		Long: "Look at the way to every peer, in both directions: seen by mDNS, TCP, handshake, mesh,\nversion, clock, path and round trip. It takes some 10 s when a peer does not answer.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, func(c *ui.Client) error {
-				r, err := c.Doctor(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return show(cmd, r, func(w io.Writer) { printDoctor(w, r.Peers) })
-			})
+			return ask(cmd, (*ui.Client).Doctor, func(w io.Writer, r ui.DoctorResult) { printDoctor(w, r.Peers) })
 		},
 	}
 }
@@ -57,20 +51,14 @@ func newIdentity() *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use: "rotate", Short: "Give this box a new identity, for instance after its disk was copied", Args: exactly(0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, func(c *ui.Client) error {
-				r, err := c.RotateIdentity(cmd.Context())
-				if err != nil {
-					return err
+			return ask(cmd, (*ui.Client).RotateIdentity, func(w io.Writer, r ui.RotateResult) {
+				fmt.Fprintf(w, "this box is %s from now on; its daemon starts again\n", r.ID)
+				if !r.Admitted {
+					fmt.Fprintln(w, "it is no member under that identity yet: llmgw token new on a member, then llmgw join here")
 				}
-				return show(cmd, r, func(w io.Writer) {
-					fmt.Fprintf(w, "this box is %s from now on; its daemon starts again\n", r.ID)
-					if !r.Admitted {
-						fmt.Fprintln(w, "it is no member under that identity yet: llmgw token new on a member, then llmgw join here")
-					}
-					if !r.Left {
-						fmt.Fprintln(w, "the old identity stays a member; if no copy of this box uses it: llmgw nodes remove")
-					}
-				})
+				if !r.Left {
+					fmt.Fprintln(w, "the old identity stays a member; if no copy of this box uses it: llmgw nodes remove")
+				}
 			})
 		},
 	})
@@ -81,12 +69,8 @@ func newRestart() *cobra.Command {
 	return &cobra.Command{
 		Use: "restart", Short: "Start the daemon again; engines keep running", Args: exactly(0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, func(c *ui.Client) error {
-				r, err := c.Restart(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return show(cmd, r, func(w io.Writer) { fmt.Fprintln(w, "the daemon starts again; its engines keep running") })
+			return ask(cmd, (*ui.Client).Restart, func(w io.Writer, r ui.RestartResult) {
+				fmt.Fprintln(w, "the daemon starts again; its engines keep running")
 			})
 		},
 	}

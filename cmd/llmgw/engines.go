@@ -27,18 +27,12 @@ Example:
 }
 
 func listEngines(cmd *cobra.Command, _ []string) error {
-	return withDaemon(cmd, func(c *ui.Client) error {
-		list, err := c.Engines(cmd.Context())
-		if err != nil {
-			return err
+	return ask(cmd, (*ui.Client).Engines, func(w io.Writer, list ui.EngineList) {
+		var rows [][]string
+		for _, e := range list.Engines {
+			rows = append(rows, []string{e.NodeName, e.Name, orDash(e.Version), e.From, orDash(e.Path)})
 		}
-		return show(cmd, list, func(w io.Writer) {
-			var rows [][]string
-			for _, e := range list.Engines {
-				rows = append(rows, []string{e.NodeName, e.Name, orDash(e.Version), e.From, orDash(e.Path)})
-			}
-			table(w, []string{"NODE", "ENGINE", "VERSION", "FROM", "PATH"}, rows, "no engines; get one with: llmgw engines install llamacpp")
-		})
+		table(w, []string{"NODE", "ENGINE", "VERSION", "FROM", "PATH"}, rows, "no engines; get one with: llmgw engines install llamacpp")
 	})
 }
 

@@ -37,13 +37,7 @@ Examples:
 					return err
 				}
 			}
-			return withDaemon(cmd, func(c *ui.Client) error {
-				r, err := c.Join(cmd.Context(), ui.JoinRequest{Token: text, Replace: replace})
-				if err != nil {
-					return err
-				}
-				return show(cmd, r, func(w io.Writer) { printJoin(w, r) })
-			})
+			return send(cmd, (*ui.Client).Join, ui.JoinRequest{Token: text, Replace: replace}, printJoin)
 		},
 	}
 	cmd.Flags().StringVar(&file, "token-file", "", "file that holds the token; - reads it from stdin")
@@ -66,14 +60,8 @@ func newLeave() *cobra.Command {
 		Use: "leave", Short: "End this box's membership", Args: exactly(0, ""),
 		Long: "End this box's membership: it becomes a mesh of one. Its identity and its weights stay on it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, func(c *ui.Client) error {
-				r, err := c.Leave(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return show(cmd, r, func(w io.Writer) {
-					fmt.Fprintf(w, "left mesh %s; this box is a mesh of one now, its weights stay\n", r.MeshID)
-				})
+			return ask(cmd, (*ui.Client).Leave, func(w io.Writer, r ui.LeaveResult) {
+				fmt.Fprintf(w, "left mesh %s; this box is a mesh of one now, its weights stay\n", r.MeshID)
 			})
 		},
 	}

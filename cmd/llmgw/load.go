@@ -113,14 +113,8 @@ func newUnload() *cobra.Command {
 	return &cobra.Command{
 		Use: "unload MODEL", Short: "Stop serving a model; its entry and files stay", Args: exactly(1, "a model"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withDaemon(cmd, func(c *ui.Client) error {
-				r, err := c.Unload(cmd.Context(), ui.UnloadRequest{Model: args[0]})
-				if err != nil {
-					return err
-				}
-				return show(cmd, r, func(w io.Writer) {
-					fmt.Fprintf(w, "%s is unloaded once its requests are done\n", r.Model)
-				})
+			return send(cmd, (*ui.Client).Unload, ui.UnloadRequest{Model: args[0]}, func(w io.Writer, r ui.UnloadResult) {
+				fmt.Fprintf(w, "%s is unloaded once its requests are done\n", r.Model)
 			})
 		},
 	}

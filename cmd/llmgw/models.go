@@ -14,13 +14,7 @@ func newModels() *cobra.Command {
 	return &cobra.Command{
 		Use: "models", Short: "List the models of the mesh", Args: exactly(0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, func(c *ui.Client) error {
-				list, err := c.Models(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return show(cmd, list, func(w io.Writer) { printModels(w, list.Models) })
-			})
+			return ask(cmd, (*ui.Client).Models, func(w io.Writer, list ui.ModelList) { printModels(w, list.Models) })
 		},
 	}
 }

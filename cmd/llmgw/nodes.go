@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -14,13 +15,7 @@ func newNodes() *cobra.Command {
 		Use: "nodes", Short: "List the members of the mesh and the boxes seen beside it", Args: exactly(0, ""),
 		Long: "List the members of the mesh, and boxes on the link that are not joined.\n\nExamples:\n  llmgw nodes\n  llmgw nodes --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, func(c *ui.Client) error {
-				list, err := c.Nodes(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return show(cmd, list, func(w io.Writer) { printNodes(w, list) })
-			})
+			return ask(cmd, (*ui.Client).Nodes, printNodes)
 		},
 	}
 	cmd.AddCommand(newNodesRemove(), newNodesReadmit(), newNodesRole("promote", "Make a member an admin", "admin"),
@@ -77,12 +72,8 @@ func newNodesRename() *cobra.Command {
 }
 
 func changeMember(cmd *cobra.Command, what string, change func(*ui.Client) (ui.MemberResult, error)) error {
-	return withDaemon(cmd, func(c *ui.Client) error {
-		r, err := change(c)
-		if err != nil {
-			return err
-		}
-		return show(cmd, r, func(w io.Writer) { fmt.Fprintf(w, "%s (%s) %s\n", orDash(r.Name), shortID(r.ID), what) })
+	return ask(cmd, func(c *ui.Client, _ context.Context) (ui.MemberResult, error) { return change(c) }, func(w io.Writer, r ui.MemberResult) {
+		fmt.Fprintf(w, "%s (%s) %s\n", orDash(r.Name), shortID(r.ID), what)
 	})
 }
 

@@ -14,13 +14,7 @@ func newPs() *cobra.Command {
 	return &cobra.Command{
 		Use: "ps", Short: "List the replicas that run, on all nodes", Args: exactly(0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, func(c *ui.Client) error {
-				list, err := c.Replicas(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return show(cmd, list, func(w io.Writer) { printReplicas(w, list.Replicas) })
-			})
+			return ask(cmd, (*ui.Client).Replicas, func(w io.Writer, list ui.ReplicaList) { printReplicas(w, list.Replicas) })
 		},
 	}
 }

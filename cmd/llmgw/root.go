@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"io"
 	"os"
 
 	"llmgw/node"
@@ -98,3 +100,19 @@ type noDaemonError struct {
 
 func (e *noDaemonError) Error() string { return e.err.Error() }
 func (e *noDaemonError) Unwrap() error { return e.err }
+
+// ask asks the daemon for something and prints its answer.
+func ask[Out any](cmd *cobra.Command, call func(*ui.Client, context.Context) (Out, error), text func(io.Writer, Out)) error {
+	return withDaemon(cmd, func(c *ui.Client) error {
+		out, err := call(c, cmd.Context())
+		if err != nil {
+			return err
+		}
+		return show(cmd, out, func(w io.Writer) { text(w, out) })
+	})
+}
+
+// send is ask with a request.
+func send[In, Out any](cmd *cobra.Command, call func(*ui.Client, context.Context, In) (Out, error), in In, text func(io.Writer, Out)) error {
+	return ask(cmd, func(c *ui.Client, ctx context.Context) (Out, error) { return call(c, ctx, in) }, text)
+}

@@ -106,11 +106,7 @@ func printStateReport(w io.Writer, r ui.StateReport) {
 }
 
 func compactState(cmd *cobra.Command, _ []string) error {
-	return withDaemon(cmd, func(c *ui.Client) error {
-		r, err := c.CompactState(cmd.Context())
-		if err != nil {
-			return err
-		}
-		return show(cmd, r, func(w io.Writer) { fmt.Fprintf(w, "%s before, %s now\n", bytesText(&r.Before), bytesText(&r.After)) })
+	return ask(cmd, (*ui.Client).CompactState, func(w io.Writer, r ui.CompactResult) {
+		fmt.Fprintf(w, "%s before, %s now\n", bytesText(&r.Before), bytesText(&r.After))
 	})
 }

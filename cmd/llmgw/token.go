@@ -17,13 +17,7 @@ func newToken() *cobra.Command {
 	cmd.AddCommand(newTokenNew(), newTokenList(), &cobra.Command{
 		Use: "revoke ID", Short: "Make a join token worth nothing", Args: exactly(1, "the ID of a token"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withDaemon(cmd, func(c *ui.Client) error {
-				if err := c.RevokeToken(cmd.Context(), args[0]); err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s is revoked\n", args[0])
-				return nil
-			})
+			return revoke(cmd, (*ui.Client).RevokeToken, args[0])
 		},
 	})
 	return cmd
@@ -37,15 +31,9 @@ func newTokenNew() *cobra.Command {
 		Use: "new", Short: "Make a token that lets another box join", Args: exactly(0, ""),
 		Long: "Make a token that lets another box join. It is shown only now.\n\nExamples:\n  llmgw token new\n  llmgw token new --ttl 24h --uses 5\n  llmgw token new --role member",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, func(c *ui.Client) error {
-				r, err := c.NewToken(cmd.Context(), ui.TokenRequest{TTLSeconds: int64(ttl / time.Second), Uses: uses, Role: role})
-				if err != nil {
-					return err
-				}
-				return show(cmd, r, func(w io.Writer) {
-					fmt.Fprintln(w, r.Token)
-					fmt.Fprintf(cmd.ErrOrStderr(), "on the other box, before %s:\n  llmgw join %s\n", r.Expires.Local().Format(time.DateTime), r.Token)
-				})
+			return send(cmd, (*ui.Client).NewToken, ui.TokenRequest{TTLSeconds: int64(ttl / time.Second), Uses: uses, Role: role}, func(w io.Writer, r ui.TokenResult) {
+				fmt.Fprintln(w, r.Token)
+				fmt.Fprintf(cmd.ErrOrStderr(), "on the other box, before %s:\n  llmgw join %s\n", r.Expires.Local().Format(time.DateTime), r.Token)
 			})
 		},
 	}
@@ -59,18 +47,12 @@ func newTokenList() *cobra.Command {
 	return &cobra.Command{
 		Use: "ls", Short: "List the join tokens", Args: exactly(0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDaemon(cmd, func(c *ui.Client) error {
-				list, err := c.Tokens(cmd.Context())
-				if err != nil {
-					return err
+			return ask(cmd, (*ui.Client).Tokens, func(w io.Writer, list ui.TokenList) {
+				var rows [][]string
+				for _, t := range list.Tokens {
+					rows = append(rows, []string{t.ID, t.Role, fmt.Sprintf("%d of %d", t.Used, t.Uses), t.Expires.Local().Format(time.DateTime), t.Issuer})
 				}
-				return show(cmd, list, func(w io.Writer) {
-					var rows [][]string
-					for _, t := range list.Tokens {
-						rows = append(rows, []string{t.ID, t.Role, fmt.Sprintf("%d of %d", t.Used, t.Uses), t.Expires.Local().Format(time.DateTime), t.Issuer})
-					}
-					table(w, []string{"ID", "ROLE", "USED", "EXPIRES", "MADE ON"}, rows, "no tokens; make one with: llmgw token new")
-				})
+				table(w, []string{"ID", "ROLE", "USED", "EXPIRES", "MADE ON"}, rows, "no tokens; make one with: llmgw token new")
 			})
 		},
 	}

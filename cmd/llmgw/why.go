@@ -15,13 +15,7 @@ func newWhy() *cobra.Command {
 	return &cobra.Command{
 		Use: "why MODEL", Short: "Explain where a model is, and why not elsewhere", Args: exactly(1, "a model"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withDaemon(cmd, func(c *ui.Client) error {
-				r, err := c.Why(cmd.Context(), ui.WhyRequest{Model: args[0]})
-				if err != nil {
-					return err
-				}
-				return show(cmd, r, func(w io.Writer) { printWhy(w, r) })
-			})
+			return send(cmd, (*ui.Client).Why, ui.WhyRequest{Model: args[0]}, printWhy)
 		},
 	}
 }
@@ -84,18 +78,12 @@ Examples:
 			if model, err = absoluteFile(model); err != nil {
 				return err
 			}
-			return withDaemon(cmd, func(c *ui.Client) error {
-				r, err := c.WhatIf(cmd.Context(), ui.WhatIfRequest{Without: without, AddBytes: bytes, Model: model})
-				if err != nil {
-					return err
+			return send(cmd, (*ui.Client).WhatIf, ui.WhatIfRequest{Without: without, AddBytes: bytes, Model: model}, func(w io.Writer, r ui.WhatIfResult) {
+				var rows [][]string
+				for _, o := range r.Outcomes {
+					rows = append(rows, []string{o.Effect, o.Model, strconv.Itoa(o.Slot), orDash(o.Before), orDash(o.After), o.Reason})
 				}
-				return show(cmd, r, func(w io.Writer) {
-					var rows [][]string
-					for _, o := range r.Outcomes {
-						rows = append(rows, []string{o.Effect, o.Model, strconv.Itoa(o.Slot), orDash(o.Before), orDash(o.After), o.Reason})
-					}
-					table(w, []string{"EFFECT", "MODEL", "SLOT", "NOW ON", "THEN ON", "REASON"}, rows, "nothing is wanted, so nothing would change")
-				})
+				table(w, []string{"EFFECT", "MODEL", "SLOT", "NOW ON", "THEN ON", "REASON"}, rows, "nothing is wanted, so nothing would change")
 			})
 		},
 	}

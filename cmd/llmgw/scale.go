@@ -73,13 +73,7 @@ Examples:
 }
 
 func setModel(cmd *cobra.Command, r ui.ModelRequest, text func(ui.Model) string) error {
-	return withDaemon(cmd, func(c *ui.Client) error {
-		res, err := c.SetModel(cmd.Context(), r)
-		if err != nil {
-			return err
-		}
-		return show(cmd, res, func(w io.Writer) { fmt.Fprintln(w, text(res.Model)) })
-	})
+	return send(cmd, (*ui.Client).SetModel, r, func(w io.Writer, res ui.ModelResult) { fmt.Fprintln(w, text(res.Model)) })
 }
 
 func newCordon() *cobra.Command {
@@ -127,15 +121,9 @@ func newLabel() *cobra.Command {
 }
 
 func setNode(cmd *cobra.Command, r ui.NodeRequest) error {
-	return withDaemon(cmd, func(c *ui.Client) error {
-		res, err := c.SetNode(cmd.Context(), r)
-		if err != nil {
-			return err
-		}
-		return show(cmd, res, func(w io.Writer) {
-			n := res.Node
-			fmt.Fprintf(w, "%s: labels %s; location %s; cordoned: %t\n", n.Name, orDash(joinComma(n.Labels)), orDash(n.Location), n.Cordoned)
-		})
+	return send(cmd, (*ui.Client).SetNode, r, func(w io.Writer, res ui.NodeResult) {
+		n := res.Node
+		fmt.Fprintf(w, "%s: labels %s; location %s; cordoned: %t\n", n.Name, orDash(joinComma(n.Labels)), orDash(n.Location), n.Cordoned)
 	})
 }
 
