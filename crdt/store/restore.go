@@ -60,14 +60,14 @@ func restoreInto(dir string, backup io.Reader, o Options) error {
 	if err != nil {
 		return err
 	}
-	db, err := openBadger(dir, o)
+	db, mapped, err := openBadger(dir, o)
 	if err != nil {
 		return err
 	}
 	if err := loadBackup(db, in); err != nil {
-		return errors.Join(err, closeBadger(db, o.Disk))
+		return errors.Join(err, closeBadger(db, o.Disk, mapped))
 	}
-	if err := closeBadger(db, o.Disk); err != nil {
+	if err := closeBadger(db, o.Disk, mapped); err != nil {
 		return err
 	}
 	s, err := Open(dir, o)
@@ -91,12 +91,4 @@ func loadBackup(db *badger.DB, in *backupReader) (err error) {
 		return fmt.Errorf("%w: %w", ErrBadBackup, err)
 	}
 	return in.check()
-}
-
-func closeBadger(db *badger.DB, disk *Disk) error {
-	var kept error
-	if disk != nil {
-		kept = disk.release()
-	}
-	return errors.Join(kept, db.Close())
 }

@@ -3,7 +3,10 @@ package store
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
+	"github.com/dgraph-io/badger/v4"
 	"golang.org/x/sys/unix"
 )
 
@@ -12,13 +15,16 @@ import (
 var ErrNoSpace = errors.New("too little free space on the disk of the store")
 
 const (
-	// DefaultReserve is what has to stay free. Badger writes to memory maps, where a full disk kills the process instead
-	// of giving an error; it must never come to that. The reserve covers a flushed memtable and the compaction that
-	// follows, and what others write meanwhile.
+	// DefaultReserve is what has to stay free for a write to be taken: enough for a flushed memtable and the compaction that
+	// follows. Where others take it first, these wait, see mapped.go.
 	DefaultReserve = 64 << 20
 
-	// openShare of the reserve has to be free to open the store at all: badger then replays what was not flushed.
-	openShare = 4
+	// openLeast has to be free to open a store: badger makes a log, and replays what was not flushed.
+	openLeast = logBytes + vlogBytes + memTableBytes
+
+	// listAhead is by how much the list of tables is allocated beyond its end. Badger appends some 30 bytes for each table that
+	// comes or goes; an append that is cut short by a full disk would cost all tables after it.
+	listAhead = 1 << 20
 )
 
 // Writable says why the store takes no writes now: ErrNoSpace, ErrFailed or ErrClosed; nil when it does.
@@ -36,11 +42,49 @@ func (s *Store) writable() error {
 	case s.failed != nil:
 		return s.failed
 	}
-	return s.space(s.reserve)
+	return s.room()
 }
 
-// space says whether that much is free.
-func (s *Store) space(least int64) error { return checkSpace(s.dir, s.free, least) }
+// room says whether there is space for a write, and for what badger makes of it in the background.
+func (s *Store) room() error {
+	if err := checkSpace(s.dir, s.free, s.reserve); err != nil || s.mapped == nil {
+		return err
+	}
+	if s.mapped.waiting.Load() > 0 {
+		return fmt.Errorf("%w: tables in %s wait for space", ErrNoSpace, s.dir)
+	}
+	err := errors.Join(s.mapped.keepSpare(), s.keepList())
+	if fullDisk(err) {
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	if err != nil {
+		return fmt.Errorf("reserve space: %w", err)
+	}
+	return nil
+}
+
+// keepList allocates the list of tables ahead of its end. Badger makes a new one now and then.
+func (s *Store) keepList() error {
+	name := filepath.Join(s.dir, badger.ManifestFilename)
+	var is unix.Stat_t
+	if err := unix.Stat(name, &is); err != nil {
+		return err
+	}
+	if is.Ino == s.list.Ino && is.Size < s.list.Size+listAhead/2 {
+		return nil
+	}
+	file, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, is.Size+listAhead)
+	if err == nil || !fullDisk(err) && !errors.Is(err, unix.EINTR) {
+		s.list = is
+		return nil
+	}
+	return err
+}
 
 func checkSpace(dir string, free func(string) (int64, error), least int64) error {
 	if free == nil {

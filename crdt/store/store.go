@@ -45,6 +45,7 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
+	"golang.org/x/sys/unix"
 
 	"llmgw/crdt"
 )
@@ -93,6 +94,7 @@ type Store struct {
 	dir     string
 	reserve int64
 	free    func(string) (int64, error) // nil: memory
+	mapped  *mappedDir                  // nil: memory
 	log     *slog.Logger
 	entropy io.Reader
 	now     func() time.Time
@@ -105,7 +107,8 @@ type Store struct {
 
 	// writer is held by the one write in progress. Lock order: writer, then state.
 	writer sync.Mutex
-	failed error // set once a sync failed; guarded by writer, like the next ones
+	failed error       // set once a sync failed; guarded by writer, like the next ones
+	list   unix.Stat_t // the list of tables when it was last allocated ahead
 	clock  *crdt.Clock
 	times  times
 	outbox map[crdt.Key]uint64 // rows in the outbox and the log entries that tell of them
@@ -134,13 +137,19 @@ type Store struct {
 // the disk is full. None of them changes what is stored in dir.
 func Open(dir string, o Options) (*Store, error) {
 	o = o.withDefaults()
-	db, err := openBadger(dir, o)
+	db, mapped, err := openBadger(dir, o)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		db: db, disk: o.Disk, dir: dir, reserve: o.Reserve, free: o.Free, log: o.Log, entropy: o.Entropy, now: o.Now,
+		db: db, mapped: mapped, disk: o.Disk, dir: dir, reserve: o.Reserve, free: o.Free, log: o.Log, entropy: o.Entropy, now: o.Now,
 		flush: db.Sync, ledger: ledger{most: o.Group}, outbox: map[crdt.Key]uint64{}, raised: map[crdt.Key]bool{},
+	}
+	if mapped != nil {
+		// Without it, which every write asks for, reads go on.
+		if err := mapped.keepSpare(); err != nil {
+			o.Log.Warn("no space can be kept for the store", slog.String("error", err.Error()))
+		}
 	}
 	if err := s.load(dir, o); err != nil {
 		if errors.Is(err, ErrCorrupt) {
@@ -151,28 +160,35 @@ func Open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-func openBadger(dir string, o Options) (*badger.DB, error) {
+// openBadger opens the database, and has the files allocated that it maps; that is nil in memory.
+func openBadger(dir string, o Options) (*badger.DB, *mappedDir, error) {
 	if o.Disk != nil {
-		return o.Disk.open(badgerOptions("", badgerLog{log: o.Log}))
+		db, err := o.Disk.open(badgerOptions("", badgerLog{log: o.Log}))
+		return db, nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open store: %w", err)
+		return nil, nil, fmt.Errorf("open store: %w", err)
 	}
-	if err := checkSpace(dir, o.Free, o.Reserve/openShare); err != nil {
-		return nil, fmt.Errorf("open store: %w", err)
+	if err := checkSpace(dir, o.Free, openLeast); err != nil {
+		return nil, nil, fmt.Errorf("open store: %w", err)
 	}
 	if err := checkFiles(dir); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	mapped, err := watchMaps(dir, o.Log)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open store: %w", err)
 	}
 	var lost atomic.Bool
 	db, err := tryBadger(badgerOptions(dir, badgerLog{log: o.Log, lost: &lost}))
 	if err != nil {
-		return nil, openError(dir, err)
+		mapped.leave()
+		return nil, nil, openError(dir, err)
 	}
 	if lost.Load() {
-		return nil, errors.Join(&CorruptError{Dir: dir, Err: errTableLost}, db.Close())
+		return nil, nil, errors.Join(&CorruptError{Dir: dir, Err: errTableLost}, closeBadger(db, nil, mapped))
 	}
-	return db, nil
+	return db, mapped, nil
 }
 
 // tryBadger turns a panic of badger over what it finds in the directory into an error.
@@ -185,6 +201,12 @@ func tryBadger(o badger.Options) (db *badger.DB, err error) {
 	return badger.Open(o)
 }
 
+const (
+	memTableBytes = 16 << 20
+	// vlogBytes is what badger makes a value log long. It begins a new one after half of that.
+	vlogBytes = 8 << 20
+)
+
 // badgerOptions sizes badger for thousands of small rows on a box whose memory belongs to engines.
 func badgerOptions(dir string, log badgerLog) badger.Options {
 	return badger.DefaultOptions(dir).
@@ -194,12 +216,12 @@ func badgerOptions(dir string, log badgerLog) badger.Options {
 		WithMetricsEnabled(false).
 		// Each write is followed by one db.Sync, which costs less than a sync per log file and entry.
 		WithSyncWrites(false).
-		WithMemTableSize(16 << 20).
+		WithMemTableSize(memTableBytes).
 		WithNumMemtables(2).
 		WithBlockCacheSize(32 << 20).
 		WithCompactL0OnClose(true).
-		// Only rows over 1 MiB go to the value log; the default would map a sparse file of 2 GiB for them.
-		WithValueLogFileSize(64 << 20).
+		// Only rows over 1 MiB go to the value log; the default would map a file of 2 GiB for them.
+		WithValueLogFileSize(vlogBytes / 2).
 		WithNumCompactors(2).
 		// One writer at a time: there are no conflicts to detect.
 		WithDetectConflicts(false)
@@ -219,7 +241,9 @@ func (s *Store) Sequence() uint64 { return s.seq.Load() }
 // The function may read and write the store; Update returns only after it.
 func (s *Store) OnLocalWrite(fn func([]crdt.Item)) { s.hook.Store(&fn) }
 
-// Close waits for the write in progress and closes the database. Later calls of any method give ErrClosed.
+// Close waits for the write in progress and closes the database. Later calls of any method give ErrClosed. ErrNoSpace means that
+// the disk is full: everything is on it, but not where it belongs. The next Open sets that right; until there is space, or the
+// process ends, the directory stays locked.
 func (s *Store) Close() error {
 	s.writer.Lock()
 	defer s.writer.Unlock()
@@ -229,7 +253,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	if err := closeBadger(s.db, s.disk); err != nil {
+	if err := closeBadger(s.db, s.disk, s.mapped); err != nil {
 		return fmt.Errorf("close store: %w", err)
 	}
 	return nil

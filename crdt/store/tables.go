@@ -9,6 +9,7 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/pb"
+	"github.com/dgraph-io/badger/v4/table"
 	"github.com/dgraph-io/badger/v4/y"
 )
 
@@ -30,7 +31,7 @@ func checkFiles(dir string) error {
 	case !wholeList(list):
 		return &CorruptError{Dir: dir, Err: errors.New("the list of tables is cut short")}
 	}
-	return checkTables(dir, tables)
+	return checkTables(dir)
 }
 
 // wholeList says whether the list ends where an entry ends. It begins with 8 bytes of magic; an entry is its length (4), its
@@ -53,20 +54,34 @@ func wholeList(data []byte) bool {
 	return true
 }
 
-// checkTables looks at the index at the end of each table before badger does: over a broken one it panics, in a goroutine
-// of its own. The layout at the end of a table is
+// checkTables looks at the index at the end of each listed table before badger does: over a broken one it panics, in a
+// goroutine of its own. One that is not listed was being made when the process was killed, and goes. The layout at the end of
+// a table is
 //
 //	index | its length (4) | checksum of the index | its length (4)
 //
 // with lengths in big endian.
-func checkTables(dir string, tables []string) error {
-	for _, table := range tables {
-		data, err := os.ReadFile(table)
+func checkTables(dir string) error {
+	file, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
+	if err != nil {
+		return fmt.Errorf("open store: %w", err)
+	}
+	defer file.Close()
+	manifest, _, err := badger.ReplayManifestFile(file, 0, badger.DefaultOptions(dir))
+	if err != nil {
+		return &CorruptError{Dir: dir, Err: fmt.Errorf("list of tables: %w", err)}
+	}
+	for id := range manifest.Tables {
+		name := table.IDToFilename(id)
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, os.ErrNotExist) {
+			return &CorruptError{Dir: dir, Err: fmt.Errorf("table %s is missing", name)}
+		}
 		if err != nil {
 			return fmt.Errorf("open store: %w", err)
 		}
 		if err := checkIndex(data); err != nil {
-			return &CorruptError{Dir: dir, Err: fmt.Errorf("table %s: %w", filepath.Base(table), err)}
+			return &CorruptError{Dir: dir, Err: fmt.Errorf("table %s: %w", name, err)}
 		}
 	}
 	return nil

@@ -134,7 +134,7 @@ func (s *Store) Compact() (before, after int64, err error) {
 	if before, err = s.size(); err != nil {
 		return 0, 0, fmt.Errorf("compact store: %w", err)
 	}
-	if err := s.space(s.reserve); err != nil {
+	if err := s.room(); err != nil {
 		return 0, 0, fmt.Errorf("compact store: %w", err)
 	}
 	err = s.db.Flatten(compactors)
