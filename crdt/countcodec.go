@@ -20,6 +20,18 @@ type wireSpend struct {
 	Micros            uint64
 }
 
+type wireFold struct {
+	_              struct{} `cbor:",toarray"`
+	Budget, Period []byte
+	Cells          []wireSpendCell
+}
+
+type wireSpendCell struct {
+	_                 struct{} `cbor:",toarray"`
+	Store, Generation uint64
+	Micros            uint64
+}
+
 type wireEscrow struct {
 	_        struct{} `cbor:",toarray"`
 	From, To uint64
@@ -68,6 +80,49 @@ func DecodeSpend(data []byte) ([]SpendEntry, error) {
 		}, checkCounts([][]byte{w.Budget, w.Period}, w.Micros)
 	})
 }
+
+// EncodeFolds encodes folded accounts in the order given.
+func EncodeFolds(folds []SpendFold) ([]byte, error) {
+	return encodeAll(folds, func(f SpendFold) (wireFold, error) {
+		w := wireFold{Budget: []byte(f.Account.Budget), Period: []byte(f.Account.Period), Cells: make([]wireSpendCell, len(f.Cells))}
+		for i, c := range f.Cells {
+			w.Cells[i] = wireSpendCell{Store: uint64(c.By.Store), Generation: c.By.Generation, Micros: c.Micros}
+		}
+		return w, w.check()
+	})
+}
+
+// DecodeFolds reads folded accounts from outside.
+func DecodeFolds(data []byte) ([]SpendFold, error) {
+	return decodeAll(data, func(w wireFold) (SpendFold, error) {
+		f := SpendFold{Account: Account{string(w.Budget), string(w.Period)}, Cells: make([]SpendCell, len(w.Cells))}
+		for i, c := range w.Cells {
+			f.Cells[i] = SpendCell{By: SpendID{ReplicaID(c.Store), c.Generation}, Micros: c.Micros}
+		}
+		return f, w.check()
+	})
+}
+
+// check bounds a fold, and sees that each writer is there once and in order.
+func (w wireFold) check() error {
+	if len(w.Cells) > MaxFold {
+		return fmt.Errorf("fold of %d writers: %w", len(w.Cells), ErrTooLarge)
+	}
+	if err := checkCounts([][]byte{w.Budget, w.Period}); err != nil {
+		return err
+	}
+	for i, c := range w.Cells {
+		if c.Micros == 0 || c.Micros > MaxAmount {
+			return fmt.Errorf("count %d in a fold: %w", c.Micros, ErrMalformed)
+		}
+		if i > 0 && w.Cells[i-1].by().compare(c.by()) >= 0 {
+			return fmt.Errorf("fold out of order: %w", ErrMalformed)
+		}
+	}
+	return nil
+}
+
+func (c wireSpendCell) by() SpendID { return SpendID{ReplicaID(c.Store), c.Generation} }
 
 // EncodeEscrow encodes the cells of one escrow in the order given.
 func EncodeEscrow(entries []EscrowEntry) ([]byte, error) {

@@ -25,18 +25,23 @@ type SpendEntry struct {
 
 // Spend holds spend cells. They join by the maximum; the sum of the cells of an account is what was spent. The zero Spend is
 // empty. It is not safe for use by several goroutines.
+//
+// Closed accounts may be folded, see Fold: then cells holds only what came later than the fold.
 type Spend struct {
 	cells map[Account]map[SpendID]uint64
+	folds map[Account]folded
 }
 
 // Add counts micros as spent by a writer, which MUST be the caller's own. It returns the new state of the cell, or
 // ErrExhausted at the end of the range.
 func (s *Spend) Add(a Account, by SpendID, micros uint64) (SpendEntry, error) {
-	sum, err := plus(s.cells[a][by], micros)
+	sum, err := plus(s.Of(a, by), micros)
 	if err != nil {
 		return SpendEntry{}, err
 	}
-	s.put(a, by, sum)
+	if sum > 0 {
+		s.put(a, by, sum)
+	}
 	return SpendEntry{Account: a, By: by, Micros: sum}, nil
 }
 
@@ -53,7 +58,7 @@ func (s *Spend) put(a Account, by SpendID, micros uint64) {
 // Merge joins cells and returns those that were news.
 func (s *Spend) Merge(entries []SpendEntry) (news []SpendEntry) {
 	for _, e := range entries {
-		if e.Micros > s.cells[e.Account][e.By] {
+		if e.Micros > s.Of(e.Account, e.By) {
 			s.put(e.Account, e.By, e.Micros)
 			news = append(news, e)
 		}
@@ -62,18 +67,19 @@ func (s *Spend) Merge(entries []SpendEntry) (news []SpendEntry) {
 }
 
 // Of returns the cell of one writer.
-func (s *Spend) Of(a Account, by SpendID) uint64 { return s.cells[a][by] }
+func (s *Spend) Of(a Account, by SpendID) uint64 { return max(s.cells[a][by], s.folds[a].of(by)) }
 
 // Total is what was spent on an account by all.
 func (s *Spend) Total(a Account) uint64 {
-	sum := uint64(0)
-	for _, micros := range s.cells[a] {
-		sum = plusAtMost(sum, micros)
+	f := s.folds[a]
+	sum := f.total
+	for by, micros := range s.cells[a] {
+		sum = plusAtMost(sum, micros-min(micros, f.of(by)))
 	}
 	return sum
 }
 
-// Entries returns all cells in a fixed order.
+// Entries returns the cells beside the folds in a fixed order.
 func (s *Spend) Entries() []SpendEntry {
 	var out []SpendEntry
 	for account, cells := range s.cells {
@@ -82,8 +88,7 @@ func (s *Spend) Entries() []SpendEntry {
 		}
 	}
 	slices.SortFunc(out, func(a, b SpendEntry) int {
-		return cmp.Or(cmp.Compare(a.Account.Budget, b.Account.Budget), cmp.Compare(a.Account.Period, b.Account.Period),
-			cmp.Compare(a.By.Store, b.By.Store), cmp.Compare(a.By.Generation, b.By.Generation))
+		return cmp.Or(a.Account.compare(b.Account), a.By.compare(b.By))
 	})
 	return out
 }
