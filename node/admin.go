@@ -84,9 +84,6 @@ func (a admin) stateDirFlag() string {
 	return " --state-dir " + a.cfg.StateDir
 }
 
-// Config lists the settings.
-func (a admin) Config(context.Context) ([]ui.Setting, error) { return a.settings, nil }
-
 // tokenTTL is how long a join token may be used unless asked otherwise.
 const tokenTTL = time.Hour
 

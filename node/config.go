@@ -220,7 +220,7 @@ func (s setting) lookup(src Sources, file configFile) (value, origin string) {
 	if v, ok := file.values[s.key]; ok {
 		return v, "file " + file.path
 	}
-	return s.fallback(), "default"
+	return s.fallback(), originDefault
 }
 
 type configFile struct {

@@ -23,7 +23,7 @@ const (
 // control is the loop that decides and follows. A fault in one round is logged
 // and the next round tries again.
 func (n *Node) control(ctx context.Context) error {
-	documents := n.catalog.Watch(catalog.NamespaceModels, catalog.NamespaceAssignments, catalog.NamespaceNodes)
+	documents := n.catalog.Watch(catalog.NamespaceModels, catalog.NamespaceAssignments, catalog.NamespaceNodes, catalog.NamespaceSettings)
 	defer documents.Close()
 	members := n.mesh.Changes()
 	defer members.Close()
@@ -55,6 +55,9 @@ type controller struct {
 func (c *controller) round() error {
 	n := c.node
 	if err := c.followMesh(); err != nil {
+		return err
+	}
+	if err := n.followSettings(); err != nil {
 		return err
 	}
 	v, err := n.look()

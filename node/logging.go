@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -12,18 +11,14 @@ import (
 )
 
 // NewLogger writes for a person when w is a terminal, else JSON for a machine;
-// log.format overrides the guess.
-func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("log level: %w", err)
-	}
+// format, if not auto, overrides the guess. level may change later.
+func NewLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	tty := isTerminal(w)
 	if format == "json" || format == "auto" && !tty {
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 	}
 	plain := !tty || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb"
-	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: l, TimeFormat: time.TimeOnly, NoColor: plain})), nil
+	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: plain}))
 }
 
 func isTerminal(w io.Writer) bool {

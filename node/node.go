@@ -49,9 +49,10 @@ type Build struct {
 // Node is one running daemon.
 type Node struct {
 	cfg      Config
-	settings []ui.Setting
+	settings *meshSettings
 	build    Build
 	log      *slog.Logger
+	level    *slog.LevelVar // of log
 	now      func() time.Time
 	entropy  io.Reader
 	bootTime time.Time
@@ -93,14 +94,15 @@ func Up(ctx context.Context, src Sources, build Build, stdout, stderr io.Writer)
 	if err != nil {
 		return err
 	}
-	log, err := NewLogger(stderr, cfg.LogFormat, cfg.LogLevel)
-	if err != nil {
-		return err
+	level := new(slog.LevelVar)
+	if err := level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
+		return fmt.Errorf("log level: %w", err)
 	}
+	log := NewLogger(stderr, cfg.LogFormat, level)
 	for _, w := range warnings {
 		log.Warn(w)
 	}
-	n, err := New(cfg, settings, build, log)
+	n, err := New(cfg, settings, build, log, level)
 	if err != nil {
 		return err
 	}
@@ -119,10 +121,11 @@ func Up(ctx context.Context, src Sources, build Build, stdout, stderr io.Writer)
 }
 
 // New opens every part. What was opened is closed again when a later part
-// fails.
-func New(cfg Config, settings []ui.Setting, build Build, log *slog.Logger) (_ *Node, err error) {
+// fails. settings are those of LoadConfig; the mesh's own change level, which is
+// that of log, as they change.
+func New(cfg Config, settings []ui.Setting, build Build, log *slog.Logger, level *slog.LevelVar) (_ *Node, err error) {
 	n := &Node{
-		cfg: cfg, settings: settings, build: build, log: log, now: wallClock(), entropy: rand.Reader,
+		cfg: cfg, settings: newMeshSettings(settings), build: build, log: log, level: level, now: wallClock(), entropy: rand.Reader,
 		registry: prometheus.NewRegistry(), kick: make(chan struct{}, 1),
 		dead: deadSince{}, restart: make(chan struct{}),
 	}
@@ -133,7 +136,7 @@ func New(cfg Config, settings []ui.Setting, build Build, log *slog.Logger) (_ *N
 		}
 	}()
 	for _, open := range []func() error{
-		n.openStateDir, n.openPublicPort, n.openState, n.openMesh, n.openEngines, n.openRouter, n.openUI,
+		n.openStateDir, n.openPublicPort, n.openState, n.bootSettings, n.openMesh, n.openEngines, n.openRouter, n.openUI,
 	} {
 		if err := open(); err != nil {
 			return nil, err

@@ -51,7 +51,8 @@ func start(t *testing.T, dir string) daemon {
 	}
 	cfg.EnginePorts = freeRange(t)
 	var log bytes.Buffer
-	n, err := New(cfg, settings, Build{Version: "test"}, slog.New(slog.NewTextHandler(&log, nil)))
+	level := new(slog.LevelVar)
+	n, err := New(cfg, settings, Build{Version: "test"}, NewLogger(&log, "text", level), level)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +299,7 @@ func TestPortInUseNamesTheFlag(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = New(cfg, settings, Build{}, slog.New(slog.DiscardHandler))
+		_, err = New(cfg, settings, Build{}, slog.New(slog.DiscardHandler), new(slog.LevelVar))
 		port := (*PortError)(nil)
 		if !errors.As(err, &port) || port.Flag != flag || !strings.Contains(err.Error(), "in use") {
 			t.Errorf("%s taken: got %v", key, err)

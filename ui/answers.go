@@ -49,11 +49,12 @@ type SettingList struct {
 // shows, read at one time, so that its parts fit each other.
 type Overview struct {
 	Schema
-	Status   Status         `json:"status"`
-	Nodes    List[Node]     `json:"nodes"`
-	Seen     List[Sighting] `json:"seen"`
-	Models   List[Model]    `json:"models"`
-	Replicas List[Replica]  `json:"replicas"`
+	Status   Status            `json:"status"`
+	Nodes    List[Node]        `json:"nodes"`
+	Seen     List[Sighting]    `json:"seen"`
+	Models   List[Model]       `json:"models"`
+	Replicas List[Replica]     `json:"replicas"`
+	Settings List[MeshSetting] `json:"settings"`
 }
 
 // LoadRequest asks for one replica of a model, on Node (name or peer ID) when

@@ -15,6 +15,7 @@ type Backend interface {
 	KeyAdmin
 	StateAdmin
 	DoctorAdmin
+	SettingAdmin
 }
 
 // BoxAdmin tells of this daemon.

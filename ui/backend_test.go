@@ -49,6 +49,14 @@ func (b *fakeBackend) Config(context.Context) ([]Setting, error) {
 	return []Setting{{Name: "api", Value: ":8770", Origin: "default"}}, b.err
 }
 
+func (b *fakeBackend) MeshSettings(context.Context) ([]MeshSetting, error) {
+	return b.overview.Settings, b.err
+}
+
+func (b *fakeBackend) SetSetting(_ context.Context, r SettingRequest) (SettingResult, error) {
+	return SettingResult{Setting: MeshSetting{Name: r.Name}, Notes: []string{"restart"}}, b.note(r)
+}
+
 func (b *fakeBackend) Nodes(context.Context) ([]Node, []Sighting, error) {
 	return b.overview.Nodes, b.overview.Seen, b.err
 }
@@ -313,6 +321,10 @@ func sample() Overview {
 			{Model: "qwen-tiny", Node: cellar, NodeName: "cellar", Epoch: 9, State: string(catalog.ReplicaQuarantined), StateSeconds: ptr(int64(65)),
 				Engine: "llamacpp", Device: "GPU-1", Restarts: 5, Reason: "exited with code 1 before it was ready, 5 times in 2 min",
 				LastLines: []string{"load_model: loading model 'qwen-tiny.gguf'", "ggml_backend_alloc: out of device memory", "<script>alert(1)</script>", "error: failed to load model"}},
+		},
+		Settings: []MeshSetting{
+			{Name: "discovery.lan", Kind: "boolean", Help: "announce boxes on their link", Set: true, Value: "false", Here: "true", Origin: "flag --no-mdns"},
+			{Name: "log.level", Kind: "choice", Choices: []string{"debug", "info"}, Help: "what daemons log", Here: "info", Origin: "default"},
 		},
 	}
 }

@@ -158,8 +158,10 @@ func (u *UI) overview(ctx context.Context) (Overview, error) {
 	nodes, seen, err2 := b.Nodes(ctx)
 	models, err3 := b.Models(ctx)
 	replicas, err4 := b.Replicas(ctx)
+	settings, err5 := b.MeshSettings(ctx)
 	status.stamp()
-	return Overview{Status: status, Nodes: nodes, Seen: seen, Models: models, Replicas: replicas}, errors.Join(err1, err2, err3, err4)
+	return Overview{Status: status, Nodes: nodes, Seen: seen, Models: models, Replicas: replicas, Settings: settings},
+		errors.Join(err1, err2, err3, err4, err5)
 }
 
 func (u *UI) nodes(ctx context.Context) (NodeList, error) {

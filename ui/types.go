@@ -225,7 +225,9 @@ type Token struct {
 type Setting struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`  // secrets are never values, only the files that hold them
-	Origin string `json:"origin"` // flag, environment, file, default
+	Origin string `json:"origin"` // flag, environment, file, mesh setting, default
+	// Pending is the mesh's setting that a restart brings; empty: nothing new.
+	Pending string `json:"pending,omitempty"`
 }
 
 // Progress is a step of a long operation. Total is 0 while it is unknown, and

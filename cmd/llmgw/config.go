@@ -32,7 +32,11 @@ func newConfig() *cobra.Command {
 			return show(cmd, list, func(w io.Writer) {
 				var rows [][]string
 				for _, s := range list.Settings {
-					rows = append(rows, []string{s.Name, orDash(s.Value), s.Origin})
+					from := s.Origin
+					if s.Pending != "" {
+						from += "; the mesh says " + s.Pending + ", which a restart brings"
+					}
+					rows = append(rows, []string{s.Name, orDash(s.Value), from})
 				}
 				table(w, []string{"SETTING", "VALUE", "FROM"}, rows, "no settings")
 			})

@@ -48,8 +48,9 @@ func newRoot() *cobra.Command {
 		newUp(), newStatus(), newNodes(), newToken(), newJoin(), newLeave(), newSecret(),
 		newModels(), newPull(), newLoad(), newUnload(), newStop(), newStart(), newScale(), newPs(), newWhy(), newWhatIf(),
 		newCordon(), newUncordon(), newLabel(), newEngines(), newKeys(),
-		newConfig(), newState(), newDoctor(), newIdentity(), newRestart(), newUI(), newVersion(), newEngineSim())
-	return root
+		newConfig(), newSettings(), newState(), newDoctor(), newIdentity(), newRestart(), newUI(), newCompletion(), newVersion(), newEngineSim())
+	root.CompletionOptions.DisableDefaultCmd = true
+	return completed(root)
 }
 
 // exactly is cobra's argument check with our exit code.

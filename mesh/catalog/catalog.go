@@ -1,5 +1,5 @@
 // Package catalog owns the typed documents that the mesh shares (models,
-// assignments, members, tokens, API keys, sessions) and the plain types that
+// assignments, settings, members, tokens, API keys, sessions) and the plain types that
 // describe them. It is the one mesh package that engines and fetch import: it
 // knows rows and their meaning, but no network, no process and no file.
 //

@@ -152,6 +152,20 @@ export interface Overview {
   seen: Sighting[]
   models: Model[]
   replicas: Replica[]
+  settings: MeshSetting[]
+}
+
+export interface MeshSetting {
+  name: string
+  kind: string
+  choices: string[]
+  help: string
+  restart: boolean
+  set: boolean
+  value: string
+  here: string
+  origin: string
+  pending: string
 }
 
 export interface SessionRequest {

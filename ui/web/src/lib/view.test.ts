@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import type { Hardware, Model, Node, Overview, Replica } from './types'
-import { curl, lacksEngine, memories, modelView, nodeState, nodeTone, quote, replicaTone, stale, summary, tidy, usedShare } from './view'
+import type { Hardware, MeshSetting, Model, Node, Overview, Replica } from './types'
+import { curl, lacksEngine, memories, modelView, nodeState, nodeTone, quote, replicaTone, settingHere, settingOfMesh, stale, summary, tidy, usedShare } from './view'
 
 function model(over: Partial<Model>): Model {
   return {
@@ -108,7 +108,7 @@ const bare = {
     node: { id: '', name: 'n', version: '', pid: 1, state_dir: '', api: null, mesh: null, uptime_seconds: 0, ui_hint: '', command: '' },
     mesh: { id: 'x', provisional: true, members: 1, live: 1 },
   },
-  nodes: null, seen: null, models: null, replicas: null,
+  nodes: null, seen: null, models: null, replicas: null, settings: null,
 } as unknown as Overview
 
 test('null lists become empty ones', () => {
@@ -130,4 +130,14 @@ test('an engine is missing only where that is known', () => {
   expect(lacksEngine(node({ engines: [engine('sim')] }))).toBe(true)
   expect(lacksEngine(node({ engines: [engine('sim'), engine('llamacpp')] }))).toBe(false)
   expect(lacksEngine(node({ state: 'dead' }))).toBe(false)
+})
+
+test('a setting says who decided it', () => {
+  const s: MeshSetting = {
+    name: 'log.level', kind: 'choice', choices: [], help: '', restart: false, set: false, value: '', here: 'info', origin: 'default', pending: '',
+  }
+  expect([settingOfMesh(s), settingHere(s)]).toEqual(['not set', 'by default'])
+  const own = { ...s, set: true, value: 'debug', origin: 'flag --log-level' }
+  expect([settingOfMesh(own), settingHere(own)]).toEqual(['debug', 'by flag --log-level, which has precedence'])
+  expect(settingHere({ ...own, origin: 'default', pending: 'debug' })).toBe('a restart brings debug')
 })

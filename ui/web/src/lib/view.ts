@@ -1,7 +1,7 @@
 // What the page makes of the answers: states to tones, what to type, sums.
 
 import { list, plural, sentence } from './format'
-import type { Device, Hardware, Model, Node, Overview, Replica } from './types'
+import type { Device, Hardware, MeshSetting, Model, Node, Overview, Replica } from './types'
 
 /** Tone is how a state looks. Each has a shape of its own besides its colour. */
 export type Tone = 'ok' | 'busy' | 'warn' | 'bad' | 'idle'
@@ -145,6 +145,7 @@ export function tidy(o: Overview): Overview {
       on_disk: m.on_disk ?? [],
     })),
     replicas: (o.replicas ?? []).map((r) => ({ ...r, last_lines: r.last_lines ?? [] })),
+    settings: o.settings ?? [],
   }
 }
 
@@ -158,6 +159,19 @@ function tidyNode(n: Node): Node {
     labels: n.labels ?? [],
     hardware: { ...h, devices: h.devices ?? [], notes: h.notes ?? [] },
   }
+}
+
+/** settingOfMesh is what the mesh says. */
+export function settingOfMesh(s: MeshSetting): string {
+  if (!s.set) return 'not set'
+  return s.value === '' ? 'empty' : s.value
+}
+
+/** settingHere says where the value that is in force here came from. */
+export function settingHere(s: MeshSetting): string {
+  if (s.pending !== '') return `a restart brings ${s.pending}`
+  if (s.origin === 'default' || s.origin === 'mesh setting') return `by ${s.origin}`
+  return `by ${s.origin}, which has precedence`
 }
 
 /** curl is a line that asks a model, with the key left to a shell variable. */

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"llmgw/engines/sim"
+	"llmgw/node"
+)
+
+// TestMain lets the test binary stand in for the daemon's own program, which
+// is the simulated engine when it is called so.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "engine-sim" {
+		os.Exit(sim.Main(context.Background(), os.Args[2:], os.Environ(), os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// box is a real daemon and the command line that talks to it.
+type box struct {
+	dir  string
+	stop func()
+}
+
+// newBox starts a daemon in this process; config is its file, which may be empty.
+func newBox(t *testing.T, name, config string) *box {
+	t.Helper()
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	b := &box{dir: t.TempDir()}
+	if config != "" {
+		if err := os.WriteFile(filepath.Join(b.dir, "config.yaml"), []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.start(t, name)
+	return b
+}
+
+func (b *box) start(t *testing.T, name string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	src := node.Sources{Env: func(string) (string, bool) { return "", false }, Flags: map[string]string{
+		"state_dir": b.dir, "name": name, "api": "127.0.0.1:0", "mesh": "127.0.0.1:0", "discovery.lan": "false", "log.format": "text",
+	}}
+	go func() { ended <- node.Up(ctx, src, node.Build{Version: "test"}, io.Discard, io.Discard) }()
+	b.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the daemon ended with %v", err)
+		}
+		b.stop = func() {}
+	}
+	t.Cleanup(func() { b.stop() })
+	waitFor(t, "the daemon answers", func() bool { _, err := run("status", "--state-dir", b.dir); return err == nil })
+}
+
+// waitFor asks until it is true; the limit only bounds a failure.
+func waitFor(t *testing.T, what string, ask func() bool) {
+	t.Helper()
+	for end := time.Now().Add(60 * time.Second); !ask(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in 60 s: %s", what)
+		}
+	}
+}
+
+// llmgw runs a command line that must end with the given exit code.
+func (b *box) llmgw(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	return b.feed(t, code, "", args...)
+}
+
+// feed is llmgw with something on stdin.
+func (b *box) feed(t *testing.T, code int, stdin string, args ...string) string {
+	t.Helper()
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetIn(strings.NewReader(stdin))
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs(append(slices.Clone(args), "--state-dir", b.dir))
+	err := root.ExecuteContext(t.Context())
+	if err != nil {
+		explain(&out, err)
+	}
+	if got := exitCode(t.Context(), err); got != code {
+		t.Fatalf("llmgw %s: exit %d, want %d: %s", strings.Join(args, " "), got, code, out.String())
+	}
+	return out.String()
+}
+
+// says fails unless text holds all the parts.
+func says(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is not in:\n%s", part, text)
+		}
+	}
+}
+
+func TestSettingsVerbs(t *testing.T) {
+	b := newBox(t, "attic", "")
+	says(t, b.llmgw(t, 0, "settings"), "discovery.lan", "not set", "flag --no-mdns", "a restart brings it")
+	says(t, b.llmgw(t, 0, "settings", "set", "log.level", "debug"), "the mesh says debug", "mesh setting")
+	says(t, b.llmgw(t, 0, "settings", "set", "metrics.public", "true"), "llmgw restart")
+	says(t, b.llmgw(t, 0, "config"), "mesh setting", "the mesh says true, which a restart brings")
+	says(t, b.llmgw(t, 0, "settings", "ls", "--json"), `"schema_version": 1`, `"name": "log.level"`, `"value": "debug"`)
+	says(t, b.llmgw(t, 0, "settings", "unset", "log.level", "--json"), `"set": false`)
+	says(t, b.llmgw(t, exitUsage, "settings", "set", "log.level", "loud"), "is not one of debug")
+	says(t, b.llmgw(t, exitNotFound, "settings", "set", "nothing", "1"), "no setting", "llmgw settings lists them")
+	says(t, b.llmgw(t, exitUsage, "settings", "set", "log.level"), "needs a setting and a value")
+}
+
+func TestCompletionScripts(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		out, err := run("completion", shell)
+		if err != nil || !strings.Contains(out, "llmgw") || len(out) < 1000 {
+			t.Errorf("completion for %s: %d bytes, %v", shell, len(out), err)
+		}
+	}
+	if _, err := run("completion", "tcsh"); exitCode(t.Context(), err) != exitUsage {
+		t.Errorf("a shell that is none: got %v", err)
+	}
+}
+
+func TestCompletionOffersWhatTheDaemonKnows(t *testing.T) {
+	b := newBox(t, "attic", "")
+	t.Setenv("LLMGW_STATE_DIR", b.dir)
+	for line, want := range map[string]string{"cordon ": "attic", "nodes demote ": "attic", "sett": "settings", "completion ": "fish"} {
+		out, err := run(append([]string{"__complete"}, strings.Split(line, " ")...)...)
+		if err != nil {
+			t.Errorf("complete %q: %v", line, err)
+		}
+		says(t, out, want)
+	}
+	t.Setenv("LLMGW_STATE_DIR", t.TempDir())
+	if out, err := run("__complete", "load", ""); err != nil || strings.Contains(out, "rror") {
+		t.Errorf("without a daemon: %v: %s", err, out)
+	}
+}
