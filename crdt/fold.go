@@ -112,6 +112,18 @@ func (s *Spend) takeFold(f SpendFold) (SpendFold, bool) {
 	return SpendFold{Account: f.Account, Cells: joined}, true
 }
 
+// Cells returns what lies beside the fold of one account, in no order.
+func (s *Spend) Cells(a Account) []SpendEntry {
+	out := make([]SpendEntry, 0, len(s.cells[a]))
+	for by, micros := range s.cells[a] {
+		out = append(out, SpendEntry{Account: a, By: by, Micros: micros})
+	}
+	return out
+}
+
+// FoldOf returns the fold of one account; it has no cells when there is none.
+func (s *Spend) FoldOf(a Account) SpendFold { return SpendFold{Account: a, Cells: s.folds[a].cells} }
+
 // Folds returns the folded accounts in a fixed order. They share memory with s and MUST NOT be changed.
 func (s *Spend) Folds() []SpendFold {
 	out := make([]SpendFold, 0, len(s.folds))

@@ -33,3 +33,15 @@ func (s *Store) Poke(key string, value []byte) {
 		panic(err)
 	}
 }
+
+// Count says how many raw keys of the open database begin with a prefix.
+func (s *Store) Count(prefix string) int {
+	n := 0
+	err := s.db.View(func(txn *badger.Txn) error {
+		return eachValue(txn, prefix, func(string, []byte) error { n++; return nil })
+	})
+	if err != nil {
+		panic(err)
+	}
+	return n
+}

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bufio"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"strings"
@@ -94,3 +95,5 @@ func all(t *testing.T, s *store.Store) map[crdt.Key]string {
 	}
 	return rows
 }
+
+func be(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }

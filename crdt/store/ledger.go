@@ -19,6 +19,7 @@ const (
 	groupSize = 256
 
 	spendSpace  = "spend"
+	foldSpace   = "fold"
 	escrowSpace = "escrow"
 )
 
@@ -35,8 +36,9 @@ type Charge struct {
 	Micros  uint64
 }
 
-// ledger is the money side of the store: spend cells, and the group commit that writes them with the usage records. Lock
-// order: writer, then mu.
+// ledger is the money side of the store: spend cells, and the group commit that writes them with the usage records. What it
+// holds, but for the open group, changes under writer and mu, and is read under either: who asks what was spent does not wait for
+// the disk. Lock order: writer, then mu.
 type ledger struct {
 	mu    sync.Mutex
 	spend crdt.Spend // what is on disk
@@ -148,8 +150,6 @@ func (s *Store) writeUsages(entries []*entry) (n int, err error) {
 	}
 	b := s.begin()
 	defer b.discard()
-	s.ledger.mu.Lock()
-	defer s.ledger.mu.Unlock()
 	next := s.ledger.next
 	grown := map[crdt.Account]uint64{}
 	for ; n < len(entries) && !b.full(); n++ {
@@ -172,12 +172,14 @@ func (s *Store) writeUsages(entries []*entry) (n int, err error) {
 	if err := b.commit(); err != nil {
 		return 0, err
 	}
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
 	s.ledger.spend.Merge(cells)
 	s.ledger.next = next
 	return n, nil
 }
 
-// charge adds the charges of one request to what the own cells grow to, all or none. The caller holds mu.
+// charge adds the charges of one request to what the own cells grow to, all or none. The caller holds writer.
 func (l *ledger) charge(grown map[crdt.Account]uint64, charges []Charge) error {
 	var one crdt.Spend
 	for _, c := range charges {
@@ -202,7 +204,7 @@ func (s *Store) Spent(a crdt.Account) uint64 {
 	return s.ledger.spend.Total(a)
 }
 
-// SpendEntries returns all spend cells in a fixed order: what peers pull.
+// SpendEntries returns the spend cells in a fixed order, but for those that were folded: what peers pull.
 func (s *Store) SpendEntries() []crdt.SpendEntry {
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
@@ -222,10 +224,18 @@ func (s *Store) SpendID() crdt.SpendID {
 func (s *Store) MergeSpend(entries []crdt.SpendEntry) error {
 	s.writer.Lock()
 	defer s.writer.Unlock()
+	if err := s.mergeSpendPages(entries); err != nil {
+		return fmt.Errorf("merge spend: %w", err)
+	}
+	return nil
+}
+
+// mergeSpendPages merges in as many transactions as it takes. The caller holds writer.
+func (s *Store) mergeSpendPages(entries []crdt.SpendEntry) error {
 	for len(entries) > 0 {
 		n, err := s.mergeSpend(entries)
 		if err != nil {
-			return fmt.Errorf("merge spend: %w", err)
+			return err
 		}
 		entries = entries[n:]
 	}
@@ -238,8 +248,6 @@ func (s *Store) mergeSpend(entries []crdt.SpendEntry) (n int, err error) {
 	}
 	b := s.begin()
 	defer b.discard()
-	s.ledger.mu.Lock()
-	defer s.ledger.mu.Unlock()
 	passed := false
 	for ; n < len(entries) && !b.full(); n++ {
 		e := entries[n]
@@ -266,6 +274,8 @@ func (s *Store) mergeSpend(entries []crdt.SpendEntry) (n int, err error) {
 	if err := b.commit(); err != nil {
 		return 0, err
 	}
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
 	s.ledger.spend.Merge(entries[:n])
 	s.ledger.by = by
 	return n, nil
@@ -300,19 +310,15 @@ func (s *Store) UsageRecords(from uint64, each func(n uint64, record []byte) boo
 
 // loadLedger reads the spend cells and draws the generation under which this run counts.
 func (s *Store) loadLedger() error {
+	halfDropped := map[crdt.Account]bool{}
 	err := s.db.View(func(txn *badger.Txn) error {
-		prefix := counterPrefix + string(crdt.NewKey(spendSpace))
-		err := eachValue(txn, prefix, func(name string, value []byte) error {
-			parts, err := crdt.Key(strings.TrimPrefix(prefix, counterPrefix) + name).Parts()
-			if err != nil || len(parts) != 4 || len(parts[2]) != 8 || len(parts[3]) != 8 || len(value) != 8 {
-				return fmt.Errorf("spend cell: %w", ErrCorrupt)
+		if err := s.loadFolds(txn); err != nil {
+			return err
+		}
+		err := eachSpendCell(txn, func(e crdt.SpendEntry) {
+			if news := s.ledger.spend.Merge([]crdt.SpendEntry{e}); len(news) == 0 {
+				halfDropped[e.Account] = true
 			}
-			s.ledger.spend.Merge([]crdt.SpendEntry{{
-				Account: crdt.Account{Budget: parts[0], Period: parts[1]},
-				By:      crdt.SpendID{Store: crdt.ReplicaID(beUint64([]byte(parts[2]))), Generation: beUint64([]byte(parts[3]))},
-				Micros:  beUint64(value),
-			}})
-			return nil
 		})
 		if err != nil {
 			return err
@@ -323,8 +329,29 @@ func (s *Store) loadLedger() error {
 	if err != nil {
 		return err
 	}
+	for a := range halfDropped {
+		if err := s.dropFolded(s.ledger.spend.FoldOf(a)); err != nil {
+			return err
+		}
+	}
 	s.ledger.by, err = s.newSpendID()
 	return err
+}
+
+func eachSpendCell(txn *badger.Txn, each func(crdt.SpendEntry)) error {
+	prefix := counterPrefix + string(crdt.NewKey(spendSpace))
+	return eachValue(txn, prefix, func(name string, value []byte) error {
+		parts, err := crdt.Key(strings.TrimPrefix(prefix, counterPrefix) + name).Parts()
+		if err != nil || len(parts) != 4 || len(parts[2]) != 8 || len(parts[3]) != 8 || len(value) != 8 {
+			return fmt.Errorf("spend cell: %w", ErrCorrupt)
+		}
+		each(crdt.SpendEntry{
+			Account: crdt.Account{Budget: parts[0], Period: parts[1]},
+			By:      crdt.SpendID{Store: crdt.ReplicaID(beUint64([]byte(parts[2]))), Generation: beUint64([]byte(parts[3]))},
+			Micros:  beUint64(value),
+		})
+		return nil
+	})
 }
 
 // nextUsage is one more than the newest usage record.

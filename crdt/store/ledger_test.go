@@ -243,6 +243,7 @@ func TestDamagedCountersAreSaidToBe(t *testing.T) {
 	for name, key := range map[string]string{
 		"spend cell": "c/" + string(crdt.NewKey("spend", "b", "p", "short")),
 		"usage":      "u/12",
+		"fold":       "c/" + string(crdt.NewKey("fold", "b", "p")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newClocked(t)

@@ -4,7 +4,8 @@
 // # Layout
 //
 //	a/<key>         cells of a row that wait aside: crdt.EncodeRow
-//	c/<key>         counter (8 bytes): a spend or escrow cell; the key has budget, period and the writer
+//	c/<key>         counter (8 bytes): a spend or escrow cell; the key has budget, period and the writer. Or the folded
+//	                spending of a budget in a closed period: crdt.EncodeFolds
 //	g/<seq>         local log: sequence number (8 bytes, big endian) -> key of a row
 //	m/sys/<name>    the store's own: schema, ID, index ID, clock ceiling, uptime, running reset or swap, ...
 //	m/user/<name>   meta values, never shared
