@@ -24,6 +24,8 @@ const (
 	AlarmRuling      AlarmKind = "void_ruling"  // an admin's ban or demotion does not stand
 	AlarmDigest      AlarmKind = "digest"       // two stores differed although they had pulled from each other
 	AlarmToken       AlarmKind = "token_reused" // a token was used more often than it allows
+	AlarmAway        AlarmKind = "away"         // this box may have missed deletions
+	AlarmRolledBack  AlarmKind = "rolled_back"  // this box's disk was set back, or copied
 )
 
 // Alarm is something that a person should look at.
@@ -94,7 +96,7 @@ func (e *events) list(now time.Time) []Alarm {
 // Alarms lists what is wrong now or was in the last 10 minutes, in a fixed order.
 func (m *Mesh) Alarms() []Alarm {
 	now := m.now()
-	out := slices.Concat(m.clones.alarms(now), m.events.list(now), m.clockAlarms(), m.asideAlarms(), m.meshAlarms(), m.rulingAlarms())
+	out := slices.Concat(m.clones.alarms(now), m.events.list(now), m.clockAlarms(), m.asideAlarms(), m.meshAlarms(), m.rulingAlarms(), m.absence.alarms())
 	slices.SortFunc(out, func(a, b Alarm) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Text, b.Text)) })
 	return out
 }

@@ -135,6 +135,7 @@ func (m *Mesh) replaceMesh(mesh meshID, rows []crdt.Item) error {
 		generation = old.generation + 1
 	}
 	m.view.Store(&view{generation: generation, mesh: mesh, roster: &roster{mesh: mesh}})
+	m.absence.enters()
 	v, err := m.reload()
 	if err == nil {
 		m.keyDigest(v)

@@ -197,7 +197,9 @@ func (g *gossip) publish(ctx context.Context) {
 	clear(g.pending)
 	topic := g.topic
 	g.mu.Unlock()
-	if topic == nil {
+	// What a box writes that was away for too long goes out with the pull after its
+	// re-seed, as far as it still counts.
+	if topic == nil || g.m.absence.overdue() {
 		return
 	}
 	for _, part := range crdt.Pack(items, maxGossip) {
@@ -246,8 +248,15 @@ func (g *gossip) validate(_ context.Context, _ peer.ID, msg *pubsub.Message) pub
 		return pubsub.ValidationIgnore
 	}
 	if !writtenBy(items, writer) {
-		g.m.warden.offence(author, offenceWriter)
-		return pubsub.ValidationReject
+		if g.m.authors.doubt(author) {
+			g.m.warden.offence(author, offenceWriter)
+			return pubsub.ValidationReject
+		}
+		g.m.puller.request(author) // its hello tells whether its store has a new identity
+		return pubsub.ValidationIgnore
+	}
+	if g.m.absence.overdue() || g.m.absence.behind(author) {
+		return pubsub.ValidationIgnore // the pull after the re-seed gets it
 	}
 	msg.ValidatorData = items
 	return pubsub.ValidationAccept

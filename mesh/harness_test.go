@@ -174,13 +174,19 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// allLive waits until every box sees every other one live.
+// findsAgain says whether b, started again, could dial other.
+func (b *box) findsAgain(other *box) bool {
+	row, ok := b.mesh.view.Load().roster.members[other.peer()]
+	return ok && len(row.addrs) > 0
+}
+
+// allLive waits until every box sees every other one live, and would find it again.
 func allLive(t *testing.T, boxes ...*box) {
 	t.Helper()
 	for _, a := range boxes {
 		for _, b := range boxes {
 			if a != b {
-				eventually(t, a.cfg.Name+" sees "+b.cfg.Name+" live", func() bool { return a.sees(b) == StateLive })
+				eventually(t, a.cfg.Name+" sees "+b.cfg.Name+" live", func() bool { return a.sees(b) == StateLive && a.findsAgain(b) })
 			}
 		}
 	}

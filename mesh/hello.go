@@ -34,13 +34,24 @@ type hello struct {
 	Index    uint64   `cbor:"5,keyasint"` // of its local log
 	Wall     int64    `cbor:"6,keyasint"` // unix milliseconds; for display and for joins, never for liveness
 	Boot     uint64   `cbor:"7,keyasint"`
+	// Uptime is the mesh's time in seconds, as far as the sender knows.
+	Uptime int64 `cbor:"8,keyasint,omitempty"`
+	// Away is one of the stages of absence.
+	Away uint8 `cbor:"9,keyasint,omitempty"`
 }
 
 func (m *Mesh) hello() hello {
 	return hello{
 		Min: protoMin, Max: protoMax, Store: uint64(m.store.ID()), Index: m.store.IndexID(),
-		Wall: m.now().UnixMilli(), Boot: m.boot,
+		Wall: m.now().UnixMilli(), Boot: m.boot, Uptime: m.absence.seconds(), Away: m.absence.stage(),
 	}
+}
+
+// maxUptime bounds what a peer can make this box believe: 200 years in seconds.
+const maxUptime = 200 * 366 * 24 * 3600
+
+func (h hello) uptime() time.Duration {
+	return time.Duration(min(max(h.Uptime, 0), maxUptime)) * time.Second
 }
 
 func (h hello) check() error {
@@ -65,7 +76,8 @@ type greeter struct {
 	err  error
 }
 
-func (g *greeter) greet(r io.Reader) (hello, error) {
+// greet tells with the hello whether this was the call that completed it.
+func (g *greeter) greet(r io.Reader) (h hello, first bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for !g.done && g.err == nil {
@@ -76,16 +88,17 @@ func (g *greeter) greet(r io.Reader) (hello, error) {
 		}
 		if need == 0 {
 			g.finish()
+			first = g.done
 			break
 		}
 		piece := make([]byte, need)
 		n, err := r.Read(piece)
 		g.buf = append(g.buf, piece[:n]...)
 		if err != nil && n < need {
-			return hello{}, fmt.Errorf("read hello: %w", err)
+			return hello{}, false, fmt.Errorf("read hello: %w", err)
 		}
 	}
-	return g.from, g.err
+	return g.from, first, g.err
 }
 
 // missing is how many bytes of the frame are still to come.
@@ -114,16 +127,25 @@ func (g *greeter) finish() {
 // value is ready.
 type authorMap struct {
 	mu     sync.Mutex
-	stores map[peer.ID]crdt.ReplicaID
+	stores map[peer.ID]author
+}
+
+type author struct {
+	store crdt.ReplicaID
+	// doubted: it published cells of another store. Its store may have a new
+	// identity, which its next hello tells.
+	doubted bool
 }
 
 func (a *authorMap) learn(p peer.ID, id crdt.ReplicaID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stores == nil {
-		a.stores = map[peer.ID]crdt.ReplicaID{}
+		a.stores = map[peer.ID]author{}
 	}
-	a.stores[p] = id
+	if a.stores[p].store != id {
+		a.stores[p] = author{store: id}
+	}
 }
 
 func (a *authorMap) forget(p peer.ID) {
@@ -135,8 +157,19 @@ func (a *authorMap) forget(p peer.ID) {
 func (a *authorMap) store(p peer.ID) (crdt.ReplicaID, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	id, ok := a.stores[p]
-	return id, ok
+	known, ok := a.stores[p]
+	return known.store, ok
+}
+
+// doubt notes cells of another store under p's name; it tells whether that happened
+// before under the same hello.
+func (a *authorMap) doubt(p peer.ID) (again bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known := a.stores[p]
+	again, known.doubted = known.doubted, true
+	a.stores[p] = known
+	return again
 }
 
 // stream is a libp2p stream whose hello is sent by us and taken off on the first
@@ -157,11 +190,13 @@ func (s *stream) sendHello() error {
 	return nil
 }
 
-// greet waits for the peer's hello and checks it.
+// greet waits for the peer's hello and checks it. What it tells counts when it comes:
+// a lasting stream must not tell of its beginning for ever.
 func (s *stream) greet() (hello, error) {
-	h, err := s.greeter.greet(s.Stream)
-	if err == nil && s.m.view.Load().roster.active(s.peer()) {
+	h, first, err := s.greeter.greet(s.Stream)
+	if first && s.m.view.Load().roster.active(s.peer()) {
 		s.m.authors.learn(s.peer(), crdt.ReplicaID(h.Store))
+		s.m.absence.heard(s.peer(), h)
 	}
 	return h, err
 }

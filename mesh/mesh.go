@@ -47,6 +47,11 @@
 // before they are merged, whichever way they came. Every 5 to 10 min a digest of
 // the whole store is compared with a random peer's; a difference is an alarm.
 //
+// Before any row changes hands the two of a stream find out whether one of them was
+// away for too long or lost a part of its past, see absence: it then takes over the
+// state of the others but for what it wrote alone. A deletion is forgotten once every
+// member has acknowledged it, or when that rule covers those who have not.
+//
 // # Concurrency
 //
 // All methods may be called from any goroutine. A view (mesh ID and roster) is
@@ -154,6 +159,7 @@ type Mesh struct {
 	refusals refusalLog
 	unread   unreadStreams
 	clones   *cloneWatch
+	absence  *absence
 	warden   *warden
 	lan      lanSwitch
 	autoJoin atomic.Bool
@@ -232,6 +238,7 @@ func newMesh(cfg Config) (*Mesh, error) {
 	m.sights = newSightings(m)
 	m.clones = newCloneWatch(m)
 	m.warden = newWarden(m)
+	m.absence = newAbsence(m)
 	m.counts, err = newCounters(cfg.Metrics)
 	return m, err
 }
@@ -242,7 +249,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 	var actors sync.WaitGroup
 	m.links.start(ctx)
 	for _, actor := range []func(context.Context){
-		m.gossip.run, m.puller.run, m.runDiscovery, m.watchAddresses, m.watchClock, m.runAudit, m.runCompare,
+		m.gossip.run, m.puller.run, m.runDiscovery, m.watchAddresses, m.watchClock, m.runAudit, m.runCompare, m.runAbsence,
 	} {
 		actors.Go(func() { actor(ctx) })
 	}

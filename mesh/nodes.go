@@ -24,6 +24,12 @@ type Node struct {
 	Presence  catalog.Presence // the newest known; zero when none is
 	Skew      time.Duration    // how far its clock is ahead of ours; zero for self
 	Path      string           // address of the connection, empty when there is none
+	// LastSync is how long ago the node last told how far it has pulled from this box;
+	// it means nothing unless Synced. Blocks counts the deletions that this box
+	// remembers only because the node has not heard of them yet.
+	LastSync time.Duration
+	Synced   bool
+	Blocks   int
 }
 
 // Nodes lists the members and those who left, this box first, then by name.
@@ -68,6 +74,7 @@ func (m *Mesh) node(v *view, p peer.ID, member *member) Node {
 	if l, ok := m.links.get(p); ok {
 		l.describe(&n, m.now())
 	}
+	m.absence.describe(&n, p, m.now())
 	if conns := m.host.Network().ConnsToPeer(p); len(conns) > 0 {
 		n.Path = pathOf(conns)
 	}

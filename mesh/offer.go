@@ -8,6 +8,8 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"llmgw/crdt/store"
 )
 
 // Offer pushes what this box wrote to one live peer and waits until that has it
@@ -80,7 +82,7 @@ func (m *Mesh) offerTo(ctx context.Context, p peer.ID) error {
 
 func (m *Mesh) offerOver(s *stream) error {
 	v := m.view.Load()
-	want := m.store.Sequence()
+	index, want := m.store.IndexID(), m.store.Sequence()
 	if err := m.writeSync(s, syncAsk{Kind: askOffer, Mesh: v.mesh[:]}); err != nil {
 		return err
 	}
@@ -101,7 +103,7 @@ func (m *Mesh) offerOver(s *stream) error {
 	if ack.Seq < want {
 		return fmt.Errorf("peer has %d of %d rows", ack.Seq, want)
 	}
-	return nil
+	return m.absence.acknowledged(s.peer(), store.Cursor{IndexID: index, Seq: ack.Seq})
 }
 
 // takeOffer pulls over the stream on which the offer came, then acknowledges.

@@ -1,16 +1,9 @@
 package mesh
 
 import (
-	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"llmgw/crdt"
 	"llmgw/crdt/store"
@@ -21,14 +14,9 @@ const (
 	pageBytes = 200 << 10
 	// syncWait bounds one frame either way.
 	syncWait = 30 * time.Second
-	// pullLeast and pullMost: a random peer is pulled from in this rhythm, even if
-	// nothing seems to be missing.
-	pullLeast, pullMost = 10 * time.Second, 30 * time.Second
 	// maxParts bounds the frames that carry no cursor on: parts of one row, and the
 	// membership rows of a large mesh.
 	maxParts = 256
-	// pullRetry: after a failed pull at connect.
-	pullRetry = time.Second
 )
 
 // Kinds of requests on a sync stream.
@@ -51,10 +39,16 @@ type syncAsk struct {
 	Roster  []byte   `cbor:"5,keyasint,omitempty"` // digest of the membership rows
 	Buckets []int    `cbor:"6,keyasint,omitempty"`
 	Rows    [][]byte `cbor:"7,keyasint,omitempty"` // keys
+	// Membership says that no other rows are wanted: the asker was away for too long
+	// to take any from this peer.
+	Membership bool `cbor:"8,keyasint,omitempty"`
 }
 
-// syncPage is one answer to a pull. Membership rows come first and whole, so that
-// every chain in them can be checked at once.
+func (a syncAsk) cursor() store.Cursor { return store.Cursor{IndexID: a.Index, Seq: a.Seq} }
+
+// syncPage is one answer to a pull. The first one is empty but for what the two have
+// to tell each other before any row changes hands. Membership rows come next and
+// whole, so that every chain in them can be checked at once.
 type syncPage struct {
 	Index uint64 `cbor:"1,keyasint"`
 	Next  uint64 `cbor:"2,keyasint"`
@@ -62,6 +56,13 @@ type syncPage struct {
 	Items []byte `cbor:"4,keyasint,omitempty"` // crdt.EncodeItems
 	// Members says that these are membership rows outside of the log.
 	Members bool `cbor:"5,keyasint,omitempty"`
+	// KnownIndex and KnownSeq, of the first page, are how far the sender has pulled
+	// from the asker.
+	KnownIndex uint64 `cbor:"6,keyasint,omitempty"`
+	KnownSeq   uint64 `cbor:"7,keyasint,omitempty"`
+	// Away, of the first page: membership rows are all that comes, because one of the
+	// two was away for too long.
+	Away bool `cbor:"8,keyasint,omitempty"`
 }
 
 // syncAck ends an offer.
@@ -108,15 +109,23 @@ func (m *Mesh) writeSync(s *stream, v any) error {
 	return writeFrame(s, v)
 }
 
-// sendPages gives the other side what it lacks, as far as the log knows.
+// sendPages gives the other side what it lacks, as far as the log knows. Before
+// that it hears how far the other knows this log, and tells the same.
 func (m *Mesh) sendPages(s *stream, ask syncAsk) error {
 	v := m.view.Load()
 	if string(ask.Mesh) != string(v.mesh[:]) {
 		return errMeshReplaced
 	}
+	give, err := m.beginAnswer(s, ask)
+	if err != nil {
+		return err
+	}
 	index := m.store.IndexID()
 	if err := m.sendMembers(s, ask, index); err != nil {
 		return err
+	}
+	if !give {
+		return m.writeSync(s, syncPage{Index: index})
 	}
 	seq := ask.Seq
 	if ask.Index != index {
@@ -131,6 +140,7 @@ func (m *Mesh) sendPages(s *stream, ask syncAsk) error {
 			return errMeshReplaced
 		}
 		seq, more = page.Next, page.More
+		m.absence.served(s.peer(), page)
 		if err := m.sendPage(s, page); err != nil {
 			return err
 		}
@@ -139,6 +149,30 @@ func (m *Mesh) sendPages(s *stream, ask syncAsk) error {
 		}
 	}
 	return nil
+}
+
+// beginAnswer sends the first page, and says whether others than membership rows
+// follow.
+func (m *Mesh) beginAnswer(s *stream, ask syncAsk) (give bool, err error) {
+	h, err := s.greet()
+	if err != nil {
+		return false, err
+	}
+	if err := m.absence.acknowledged(s.peer(), ask.cursor()); err != nil {
+		return false, err
+	}
+	terms, err := m.absence.meets(s.peer(), h)
+	if err != nil {
+		return false, err
+	}
+	known, err := m.store.Cursor(s.Peer())
+	if err != nil {
+		return false, fmt.Errorf("read cursor: %w", err)
+	}
+	give = terms.give && !ask.Membership
+	return give, m.writeSync(s, syncPage{
+		Index: m.store.IndexID(), More: true, KnownIndex: known.IndexID, KnownSeq: known.Seq, Away: !give,
+	})
 }
 
 // sendPage sends a page of the log. A row that is too large for a frame goes in
@@ -193,231 +227,4 @@ func digestRows(rows []crdt.Item) ([]byte, error) {
 	}
 	sum := sha256.Sum256(raw)
 	return sum[:], nil
-}
-
-// pull asks a peer for what this box lacks and merges it. Where it breaks off it
-// goes on the next time.
-func (m *Mesh) pull(ctx context.Context, p peer.ID) error {
-	s, err := m.open(ctx, p, protocolSync)
-	if err != nil {
-		return err
-	}
-	// A read does not look at the context.
-	stop := context.AfterFunc(ctx, func() { s.Reset() })
-	defer stop()
-	if err := m.pullOver(s); err != nil {
-		s.Reset()
-		m.warden.blame(p, err)
-		return fmt.Errorf("pull from %s: %w", p, err)
-	}
-	s.Close()
-	return nil
-}
-
-// pullOver runs the asking side of a pull on an open stream.
-func (m *Mesh) pullOver(s *stream) error {
-	v := m.view.Load()
-	from := s.Peer()
-	cursor, err := m.store.Cursor(from)
-	if err != nil {
-		return fmt.Errorf("read cursor: %w", err)
-	}
-	rows, err := m.store.List(nsMembers)
-	if err != nil {
-		return fmt.Errorf("read members: %w", err)
-	}
-	digest, err := digestRows(rows)
-	if err != nil {
-		return err
-	}
-	ask := syncAsk{Kind: askPull, Mesh: v.mesh[:], Index: cursor.IndexID, Seq: cursor.Seq, Roster: digest}
-	if err := m.writeSync(s, ask); err != nil {
-		return err
-	}
-	idle, last := 0, uint64(0)
-	for {
-		var page syncPage
-		if err := m.readSync(s, &page); err != nil {
-			return err
-		}
-		// A row that is too large for a frame comes in parts; nothing else does.
-		if idle++; page.Next > last {
-			idle, last = 0, page.Next
-		}
-		if idle > maxParts {
-			return fmt.Errorf("%d frames without an end: %w", idle, errFrame)
-		}
-		if err := m.takePage(v.generation, from, page); err != nil {
-			return err
-		}
-		if !page.More {
-			m.puller.pulled.Store(v.generation + 1)
-			return nil
-		}
-	}
-}
-
-// takePage merges one page and then, not before, moves the cursor.
-func (m *Mesh) takePage(generation uint64, from string, page syncPage) error {
-	if len(page.Items) > 0 {
-		items, err := crdt.DecodeItems(page.Items)
-		if err != nil {
-			return fmt.Errorf("decode page: %w: %w", errFrame, err)
-		}
-		refused, err := m.merge(generation, items)
-		if err != nil {
-			return err
-		}
-		if refused > 0 {
-			m.counts.rejected.Add(float64(refused))
-			m.log.Debug("membership rows refused: their signer may not write them", "peer", from, "count", refused)
-			if p, err := peer.Decode(from); err == nil {
-				m.warden.offence(p, offenceRows)
-			}
-		}
-	}
-	if page.Members || page.Next == 0 {
-		return nil
-	}
-	m.swap.RLock()
-	defer m.swap.RUnlock()
-	if m.view.Load().generation != generation {
-		return errMeshReplaced
-	}
-	if err := m.store.SetCursor(from, store.Cursor{IndexID: page.Index, Seq: page.Next}); err != nil {
-		return fmt.Errorf("keep cursor: %w", err)
-	}
-	return nil
-}
-
-// puller decides when to pull from whom. One pull per peer runs at a time.
-type puller struct {
-	m *Mesh
-	// pulled is one above the generation in which a pull ended well; 0 for none.
-	pulled atomic.Uint64
-
-	mu     sync.Mutex
-	wanted map[peer.ID]bool
-	busy   map[peer.ID]bool
-	any    bool
-	wake   chan struct{}
-}
-
-func newPuller(m *Mesh) *puller {
-	return &puller{m: m, wanted: map[peer.ID]bool{}, busy: map[peer.ID]bool{}, wake: make(chan struct{}, 1)}
-}
-
-// request asks for a pull from p soon. It never blocks.
-func (u *puller) request(p peer.ID) {
-	u.mu.Lock()
-	u.wanted[p] = true
-	u.mu.Unlock()
-	wake(u.wake)
-}
-
-// requestAny asks for a pull from some live peer: a message was lost.
-func (u *puller) requestAny() {
-	u.mu.Lock()
-	u.any = true
-	u.mu.Unlock()
-	wake(u.wake)
-}
-
-// requestAll asks for a pull from every live peer.
-func (u *puller) requestAll() {
-	for _, p := range u.m.links.live() {
-		u.request(p)
-	}
-}
-
-func (u *puller) run(ctx context.Context) {
-	var work sync.WaitGroup
-	defer work.Wait()
-	rhythm := time.NewTimer(pullPause())
-	defer rhythm.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-u.wake:
-		case <-rhythm.C:
-			u.pickAny()
-			u.m.Provisional() // notices what made the mesh worth keeping, for good
-			rhythm.Reset(pullPause())
-		}
-		for _, p := range u.take() {
-			work.Go(func() { u.pull(ctx, p) })
-		}
-	}
-}
-
-// pullPause spreads the boxes of a mesh; its randomness needs no secrecy.
-func pullPause() time.Duration { return pullLeast + rand.N(pullMost-pullLeast) }
-
-func (u *puller) pickAny() {
-	if live := u.m.links.live(); len(live) > 0 {
-		u.request(live[rand.N(len(live))])
-	}
-}
-
-// take hands out whom to pull from now and marks them busy.
-func (u *puller) take() []peer.ID {
-	u.mu.Lock()
-	any := u.any
-	u.any = false
-	u.mu.Unlock()
-	if any {
-		u.pickAny()
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	var out []peer.ID
-	for p := range u.wanted {
-		if !u.busy[p] {
-			delete(u.wanted, p)
-			u.busy[p] = true
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-func (u *puller) pull(ctx context.Context, p peer.ID) {
-	wait, cancel := context.WithTimeout(ctx, 2*syncWait)
-	err := u.m.pull(wait, p)
-	cancel()
-	u.count(p, err)
-	if err != nil && ctx.Err() == nil && u.m.view.Load().roster.active(p) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(pullRetry):
-		}
-		if l, ok := u.m.links.get(p); ok && l.live() {
-			u.request(p)
-		}
-	}
-	u.mu.Lock()
-	delete(u.busy, p)
-	again := u.wanted[p]
-	u.mu.Unlock()
-	if again {
-		wake(u.wake)
-	}
-}
-
-func (u *puller) count(p peer.ID, err error) {
-	result := "ok"
-	if err != nil {
-		result = "failed"
-		if !errors.Is(err, context.Canceled) {
-			u.m.log.Debug("pull failed", "peer", p.String(), "err", err)
-		}
-	}
-	u.m.counts.pulls.WithLabelValues(result).Inc()
-}
-
-func (l *link) live() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.health.current() == StateLive
 }
