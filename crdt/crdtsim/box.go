@@ -165,10 +165,17 @@ func (s *sim) acknowledged(from *box, items []crdt.Item) {
 		return
 	}
 	for _, to := range s.others(from) {
-		for range s.rand.IntN(3) {
-			if !from.met {
-				continue
-			}
+		copies := s.rand.IntN(3)
+		if !from.met {
+			continue
+		}
+		switch copies {
+		case 0:
+			s.count("message lost")
+		case 2:
+			s.count("message doubled")
+		}
+		for range copies {
 			to.inbox = append(to.inbox, message{side: from.side, sent: s.wall, data: data})
 		}
 	}
@@ -181,6 +188,9 @@ func (s *sim) deliver(b *box) error {
 	}
 	n := s.rand.IntN(len(b.inbox))
 	m := b.inbox[n]
+	if n > 0 {
+		s.count("message out of order")
+	}
 	if s.rand.IntN(4) > 0 {
 		b.inbox = slices.Delete(b.inbox, n, n+1)
 	}

@@ -50,6 +50,9 @@ func (s *sim) settleDebts() error {
 	s.owed, s.spent = map[crdt.Key]crdt.Row{}, crdt.Spend{}
 	for _, b := range s.boxes {
 		s.spent.Merge(b.store.SpendEntries())
+		for _, f := range b.store.SpendFolds() {
+			s.spent.MergeFold(f)
+		}
 		rows, err := rowsOf(b.store)
 		if err != nil {
 			return err

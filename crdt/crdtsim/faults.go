@@ -58,7 +58,7 @@ func (s *sim) leave(b *box) error {
 	if ready, err := s.meet(last, b); err != nil || !ready {
 		return err
 	}
-	s.count("away")
+	s.count("left alone")
 	if err := s.pullAll(last, b); err != nil {
 		return err
 	}
@@ -77,13 +77,19 @@ func (s *sim) comeBack(b *box) error {
 // leap lets days go by, healed, in which those that are on pull from each other and collect tombstones. Now and then
 // everything is off meanwhile.
 func (s *sim) leap(*box) error {
-	days := 1 + s.rand.IntN(40)
+	days, length := 1+s.rand.IntN(10), "days"
+	if s.rand.IntN(2) == 0 {
+		days, length = 30+s.rand.IntN(10), "a month"
+	}
 	if s.rand.IntN(4) == 0 {
-		s.count("all off for days")
+		s.count("all off for " + length)
 		s.wall = s.wall.Add(time.Duration(days) * 24 * time.Hour)
 		return nil
 	}
-	s.count("days went by")
+	s.count(length + " went by")
+	if slices.ContainsFunc(s.boxes, func(b *box) bool { return b.off }) {
+		s.count("away for " + length)
+	}
 	if err := s.heal(nil); err != nil {
 		return err
 	}

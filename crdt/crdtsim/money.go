@@ -8,11 +8,16 @@ import (
 	"llmgw/crdt/store"
 )
 
-// soft is a budget that is counted, hard one that is divided beforehand.
-var (
-	soft = crdt.Account{Budget: "soft", Period: "2026-11"}
-	hard = crdt.Account{Budget: "hard", Period: "2026-11"}
-)
+// hard is a budget that is divided beforehand.
+var hard = crdt.Account{Budget: "hard", Period: "2026-11"}
+
+// soft is a budget that is counted, in one of its periods.
+func soft(period int) crdt.Account {
+	return crdt.Account{Budget: "soft", Period: fmt.Sprint("p", period)}
+}
+
+// period is the one of now.
+func (s *sim) period() int { return s.report.Steps / 30 }
 
 // minted is what the first box makes of the hard budget.
 const minted = 1000
@@ -21,13 +26,26 @@ func (s *sim) mint(b *box) error {
 	return b.store.UpdateEscrow(hard, func(self crdt.ReplicaID, e *crdt.Escrow) error { return e.Mint(self, minted) })
 }
 
-// spend counts what a request cost.
+// spend counts what a request cost; now and then late, in a period that is closed.
 func (s *sim) spend(b *box) error {
-	micros := uint64(1 + s.rand.IntN(20))
-	if _, err := s.spent.Add(soft, b.store.SpendID(), micros); err != nil {
+	account, micros := soft(s.period()), uint64(1+s.rand.IntN(20))
+	if s.rand.IntN(4) == 0 {
+		account = soft(s.rand.IntN(s.period() + 1))
+	}
+	if _, err := s.spent.Add(account, b.store.SpendID(), micros); err != nil {
 		return err
 	}
-	return b.store.RecordUsage(store.Usage{Charges: []store.Charge{{Account: soft, Micros: micros}}})
+	return b.store.RecordUsage(store.Usage{Charges: []store.Charge{{Account: account, Micros: micros}}})
+}
+
+// fold closes the books of former periods, on one box, whatever the others have.
+func (s *sim) fold(b *box) error {
+	now := soft(s.period())
+	accounts, err := b.store.FoldSpend(func(a crdt.Account) bool { return a != now })
+	if accounts > 0 {
+		s.count("period folded")
+	}
+	return err
 }
 
 // useRights spends of the hard budget, or gives rights to another box. A box does so only after it has met a peer, which
@@ -59,14 +77,17 @@ func (s *sim) tellCounts(to, from *box) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(to.store.MergeSpend(from.store.SpendEntries()), to.store.MergeEscrow(hard, e.Entries()))
+	return errors.Join(to.store.MergeSpend(from.store.SpendEntries()), to.store.MergeSpendFolds(from.store.SpendFolds()),
+		to.store.MergeEscrow(hard, e.Entries()))
 }
 
 // checkMoney: nothing that a surviving store counted is missing or counted twice, and nobody overspent.
 func (s *sim) checkMoney() error {
 	for _, b := range s.boxes {
-		if got, want := b.store.Spent(soft), s.spent.Total(soft); got != want {
-			s.violate("%s counts %d as spent, which is %d", b.name, got, want)
+		for p := range s.period() + 1 {
+			if got, want := b.store.Spent(soft(p)), s.spent.Total(soft(p)); got != want {
+				s.violate("%s counts %d as spent in period %d, which is %d", b.name, got, p, want)
+			}
 		}
 		e, err := b.store.Escrow(hard)
 		if err != nil {

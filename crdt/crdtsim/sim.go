@@ -13,8 +13,8 @@
 //	no ghosts   nobody holds anything that no store acknowledged
 //	equal       after quiet all stores hold the same bytes, but for tombstones, which each forgets in its own time; and
 //	            the digest says so
-//	money       each increment that a surviving store counted is counted once; a hard budget is never overspent, and no
-//	            store's rights are ever negative
+//	money       each increment that a surviving store counted is counted once, folded or not; a hard budget is never
+//	            overspent, and no store's rights are ever negative
 //	whole       in the end each store verifies
 //	own rows    what a box made itself survives its absence and its re-seed
 package crdtsim
@@ -126,6 +126,7 @@ func (s *sim) actions() []action {
 	return []action{
 		{40, "write", s.write},
 		{10, "spend", s.spend},
+		{3, "fold", s.fold},
 		{5, "use rights", s.useRights},
 		{25, "deliver", s.deliver},
 		{20, "pull some", s.pullSome},
@@ -133,8 +134,8 @@ func (s *sim) actions() []action {
 		{3, "step clock", s.stepClock},
 		{3, "cut", s.cut},
 		{3, "heal", s.heal},
-		{2, "leave", s.leave},
-		{4, "come back", s.comeBack},
+		{3, "leave", s.leave},
+		{3, "come back", s.comeBack},
 		{3, "collect", s.collect},
 		{1, "leap", s.leap},
 		{1, "wipe", s.wipe},

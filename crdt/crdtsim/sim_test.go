@@ -14,6 +14,13 @@ import (
 // seedsByDefault keeps the test under a few seconds; SEEDS=1000 runs a thousand.
 const seedsByDefault = 30
 
+// faults is what a run of seedsByDefault or more has to meet.
+var faults = []string{
+	"message lost", "message doubled", "message out of order", "cut", "crash", "clock step", "wiped disk", "disk rolled back",
+	"roll-back noticed", "backup restored", "clone", "re-seed", "left alone", "away for days", "away for a month", "all off for days",
+	"all off for a month", "period folded",
+}
+
 // total adds up the runs.
 type total struct {
 	seeds, steps, writes, violations int
@@ -51,6 +58,11 @@ func TestSimulator(t *testing.T) {
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d broke an invariant", seed)
+		}
+	}
+	for _, fault := range faults {
+		if sum.faults[fault] == 0 && seeds >= seedsByDefault {
+			t.Errorf("in %d seeds never: %s", seeds, fault)
 		}
 	}
 	fmt.Println("simulator faults:", sum.faults)
