@@ -53,7 +53,7 @@ type Clock struct {
 }
 
 // NewClock starts above ceiling, the value last given to save (0 for a new store). save MUST have made the ceiling
-// durable when it returns nil.
+// durable when it returns nil, or do so before a stamp is used; see Unsave.
 func NewClock(now func() time.Time, ceiling HLC, save func(ceiling HLC) error) *Clock {
 	return &Clock{now: now, save: save, last: ceiling, ceiling: ceiling}
 }
@@ -72,6 +72,13 @@ func (c *Clock) Now() (HLC, error) {
 	}
 	c.last = stamp
 	return stamp, nil
+}
+
+// Unsave says that of the ceilings given to save only those up to ceiling are durable, and that no stamp above them is in use.
+func (c *Clock) Unsave(ceiling HLC) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ceiling = min(c.ceiling, ceiling)
 }
 
 // After issues a stamp for a cell that holds existing: above existing and above the clock. A stamp from the far future

@@ -1,8 +1,12 @@
 package store_test
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
 
 	"llmgw/crdt"
 	"llmgw/crdt/store"
@@ -46,4 +50,92 @@ func BenchmarkMergeSame(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+const (
+	benchRows = 20_000
+	// benchPage is how many rows arrive at once: what fits into a frame of a pull.
+	benchPage = 1000
+)
+
+// benchItems are rows as a catalog has them: six cells, some 300 bytes.
+func benchItems(stamp int) []crdt.Item {
+	items := make([]crdt.Item, benchRows)
+	for i := range items {
+		row := crdt.Row{Length: 1, Cells: map[string]crdt.Cell{}}
+		for c := range 6 {
+			row.Cells[fmt.Sprint("cell", c)] = remote(crdt.HLC(1<<40+stamp), 1<<60+3, string(bytes.Repeat([]byte{byte('a' + c)}, 24)))
+		}
+		items[i] = crdt.Item{Key: crdt.NewKey("models", fmt.Sprintf("m%09d", i*7919%benchRows)), Row: row}
+	}
+	return items
+}
+
+// BenchmarkMergeAgainstBadger is rows that arrive from a peer, new ones and changed ones, against the same rows written to
+// badger alone, encoded and one key each, in the same pages and with a sync after each. Pages take turns, so that what
+// else the machine does hits both.
+func BenchmarkMergeAgainstBadger(b *testing.B) {
+	var merged, raw [2]time.Duration
+	for b.Loop() {
+		s, db := benchStore(b), benchBadger(b)
+		for state := range 2 {
+			for items := benchItems(state); len(items) > 0; items = items[benchPage:] {
+				raw[state] += timed(b, func() error { return writeRaw(db, items[:benchPage]) })
+				merged[state] += timed(b, func() error { return mergePage(s, items[:benchPage]) })
+			}
+		}
+	}
+	for state, name := range []string{"new", "changed"} {
+		b.ReportMetric(float64(benchRows*b.N)/merged[state].Seconds(), name+"-rows/s")
+		b.ReportMetric(raw[state].Seconds()/merged[state].Seconds(), name+"-ratio")
+	}
+}
+
+func timed(b *testing.B, fn func() error) time.Duration {
+	b.Helper()
+	start := time.Now()
+	if err := fn(); err != nil {
+		b.Fatal(err)
+	}
+	return time.Since(start)
+}
+
+func mergePage(s *store.Store, items []crdt.Item) error {
+	changed, err := s.Merge(items)
+	if err == nil && len(changed) != len(items) {
+		err = fmt.Errorf("%d of %d rows changed", len(changed), len(items))
+	}
+	return err
+}
+
+func benchBadger(b *testing.B) *badger.DB {
+	b.Helper()
+	db, err := badger.Open(store.BadgerOptions(b.TempDir()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return db
+}
+
+func writeRaw(db *badger.DB, items []crdt.Item) error {
+	txn := db.NewTransaction(true)
+	defer txn.Discard()
+	for _, i := range items {
+		data, err := crdt.EncodeRow(i.Row)
+		if err != nil {
+			return err
+		}
+		if err := txn.Set([]byte(i.Key), data); err != nil {
+			return err
+		}
+	}
+	if err := txn.Commit(); err != nil {
+		return err
+	}
+	return db.Sync()
 }

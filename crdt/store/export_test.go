@@ -1,6 +1,10 @@
 package store
 
-import "github.com/dgraph-io/badger/v4"
+import (
+	"log/slog"
+
+	"github.com/dgraph-io/badger/v4"
+)
 
 // FailSync makes every sync to disk fail from now on.
 func (s *Store) FailSync(err error) {
@@ -32,6 +36,11 @@ func (s *Store) Poke(key string, value []byte) {
 	if err != nil {
 		panic(err)
 	}
+}
+
+// BadgerOptions are those of a store in dir.
+func BadgerOptions(dir string) badger.Options {
+	return badgerOptions(dir, badgerLog{log: slog.New(slog.DiscardHandler)})
 }
 
 // Count says how many raw keys of the open database begin with a prefix.

@@ -2,7 +2,9 @@ package store_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"llmgw/crdt"
 	"llmgw/crdt/store"
@@ -46,15 +48,42 @@ func TestFailedSyncStopsTheStore(t *testing.T) {
 	set(t, s, key, "a", "again")
 }
 
-func TestFailedSyncOfTheClockRefusesTheStamp(t *testing.T) {
-	s := open(t, t.TempDir())
-	s.FailSync(errors.New("input/output error"))
-	key := crdt.NewKey("models", "m")
-	if _, err := s.Update(func(tx *store.Tx) error { return tx.Set(key, "a", nil) }); !errors.Is(err, store.ErrFailed) {
-		t.Errorf("got %v", err)
+func TestUpdateIsOneFlush(t *testing.T) {
+	s := newClocked(t)
+	flushes := 0
+	s.OnSync(func() { flushes++ })
+	for i := range 3 {
+		// The ceiling of the clock is raised by each of them.
+		*s.wall = s.wall.Add(time.Minute)
+		set(t, s.Store, row("m"), "a", fmt.Sprint(i))
+		if flushes != i+1 {
+			t.Fatalf("%d flushes for %d writes", flushes, i+1)
+		}
 	}
-	if _, present, err := s.Get(key); present || err != nil {
-		t.Errorf("the write was made without a ceiling: %v, %v", present, err)
+}
+
+// A ceiling that was dropped with a write that failed is raised again by the next one: stamps go on above it after a restart.
+func TestCeilingOfAFailedWriteIsNotTakenForSaved(t *testing.T) {
+	s := newClocked(t)
+	refused := errors.New("refused")
+	*s.wall = s.wall.Add(time.Hour)
+	_, err := s.Update(func(tx *store.Tx) error {
+		return errors.Join(tx.Set(row("m"), "a", []byte("dropped")), refused)
+	})
+	if !errors.Is(err, refused) {
+		t.Fatalf("got %v", err)
+	}
+	set(t, s.Store, row("m"), "a", "kept")
+	before, _, err := s.Get(row("m"))
+	must(t, err)
+	closeStore(t, s.Store)
+	*s.wall = s.wall.Add(-2 * time.Hour)
+	s = openClocked(t, s.disk, s.wall)
+	set(t, s.Store, row("other"), "a", "v")
+	after, _, err := s.Get(row("other"))
+	must(t, err)
+	if after.Cells["a"].At <= before.Cells["a"].At {
+		t.Errorf("stamped %d before the restart, %d after it", before.Cells["a"].At, after.Cells["a"].At)
 	}
 }
 

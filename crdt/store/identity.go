@@ -113,6 +113,7 @@ func (s *Store) becomes(id crdt.ReplicaID, index uint64, overdue bool) {
 	s.ledger.mu.Unlock()
 	s.index.Store(index)
 	s.reseeding.Store(false)
+	s.saved = 0
 	s.clock = crdt.NewClock(s.now, 0, s.saveCeiling)
 	if overdue {
 		s.restored.Store(true)

@@ -54,7 +54,10 @@ type mappedDir struct {
 	log     *slog.Logger
 	users   int // guarded by mappings.mu
 	waiting atomic.Int64
-	spare   atomic.Bool // the spare is there, or the file system has no use for one
+
+	logMu  sync.Mutex
+	newest *os.File    // log of the memtable that is written to, by a descriptor of our own
+	spare  atomic.Bool // the spare is there, or the file system has no use for one
 }
 
 const (
@@ -92,6 +95,7 @@ func (d *mappedDir) leave() {
 	defer mappings.mu.Unlock()
 	if d.users--; d.users == 0 {
 		delete(mappings.dirs, d.path)
+		d.noteLog(-1)
 	}
 }
 
@@ -114,13 +118,45 @@ func allocateMapped(fd int, size int64) {
 	mappings.mu.Lock()
 	dir := mappings.dirs[filepath.Dir(path)]
 	mappings.mu.Unlock()
-	if dir == nil || !fullDisk(allocate(fd, size)) {
+	if dir == nil {
 		return
 	}
-	if strings.HasSuffix(path, ".mem") && dir.useSpare(fd, path, size) {
-		return
+	isLog := strings.HasSuffix(path, ".mem")
+	if fullDisk(allocate(fd, size)) && !(isLog && dir.useSpare(fd, path, size)) {
+		dir.await(fd, path, size)
 	}
-	dir.await(fd, path, size)
+	if isLog {
+		dir.noteLog(fd)
+	}
+}
+
+// noteLog remembers the log that is written to from now on: the one that badger mapped last.
+func (d *mappedDir) noteLog(fd int) {
+	d.logMu.Lock()
+	defer d.logMu.Unlock()
+	if d.newest != nil {
+		// Nothing is written through it, so that nothing is lost with an error.
+		_ = d.newest.Close()
+		d.newest = nil
+	}
+	if own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+		d.newest = os.NewFile(uintptr(own), "log of the memtable")
+	}
+}
+
+// syncLog makes durable what the newest memtable holds; false when its log is not known. db.Sync does the same, and then flushes
+// the value log too, which costs a second flush of the disk although nothing is in it.
+func (d *mappedDir) syncLog() (known bool, err error) {
+	d.logMu.Lock()
+	defer d.logMu.Unlock()
+	if d.newest == nil {
+		return false, nil
+	}
+	for {
+		if err := unix.Fdatasync(int(d.newest.Fd())); !errors.Is(err, unix.EINTR) {
+			return true, err
+		}
+	}
 }
 
 func (d *mappedDir) await(fd int, path string, size int64) {

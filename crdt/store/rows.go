@@ -14,6 +14,9 @@ import (
 const (
 	pageItems = 1000
 	pageBytes = 1 << 20
+
+	// largeValue is from where on badger keeps a value in its value log.
+	largeValue = 1 << 20
 )
 
 // batch is one badger transaction being filled. It is the only thing that writes rows and the log.
@@ -31,6 +34,7 @@ type batch struct {
 	digestKey crdt.DigestKey
 	// asideFrom is the lowest stamp of what the batch set aside.
 	asideFrom crdt.HLC
+	ceiling   crdt.HLC // of the clock, when the batch raises it
 }
 
 // begin starts a batch. The caller holds writer, and ends the batch by commit or discard.
@@ -108,6 +112,7 @@ func (b *batch) write(key crdt.Key, record []byte, logged uint64) error {
 func (b *batch) set(key, value []byte) error {
 	b.writes++
 	b.bytes += len(key) + len(value)
+	b.store.large = b.store.large || len(value) >= largeValue
 	return badgerError(b.txn.Set(key, value))
 }
 
@@ -139,6 +144,7 @@ func (b *batch) commit() error {
 	if err := b.store.commit(b.txn); err != nil {
 		return err
 	}
+	b.store.saved = max(b.store.saved, b.ceiling)
 	b.store.seq.Store(b.seq)
 	b.store.asideFrom.Store(uint64(b.asideFrom))
 	b.store.digest.apply(b.marks)

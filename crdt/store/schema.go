@@ -124,7 +124,8 @@ func (s *Store) loadState(o Options) error {
 	}
 	s.id.Store(values[sysID])
 	s.index.Store(values[sysIndex])
-	s.clock = crdt.NewClock(o.Now, crdt.HLC(values[sysCeiling]), s.saveCeiling)
+	s.saved = crdt.HLC(values[sysCeiling])
+	s.clock = crdt.NewClock(o.Now, s.saved, s.saveCeiling)
 	last, err := s.lastSequence()
 	s.seq.Store(last)
 	return errors.Join(err, s.loadAside(), s.loadTimes(), s.loadFlags())
@@ -148,9 +149,18 @@ func (s *Store) loadFlags() error {
 	return nil
 }
 
-// saveCeiling is called by the clock inside of a write, so the writer is held.
+// saveCeiling is called by the clock inside of a write, so the writer is held. In an Update the ceiling gets to the disk with the
+// stamps that need it, by one flush.
 func (s *Store) saveCeiling(ceiling crdt.HLC) error {
-	return s.setRaw(sysCeiling, number(uint64(ceiling)))
+	if s.tx != nil {
+		s.tx.ceiling = ceiling
+		return s.tx.set([]byte(sysCeiling), number(uint64(ceiling)))
+	}
+	if err := s.setRaw(sysCeiling, number(uint64(ceiling))); err != nil {
+		return err
+	}
+	s.saved = ceiling
+	return nil
 }
 
 // lastSequence is the highest number ever given out under this index ID: the end of the log, or what it was when
@@ -212,6 +222,7 @@ func (s *Store) raw(key string) (value []byte, known bool, err error) {
 func (s *Store) setRaw(key string, value []byte) error {
 	txn := s.db.NewTransaction(true)
 	defer txn.Discard()
+	s.large = s.large || len(value) >= largeValue
 	if err := txn.Set([]byte(key), value); err != nil {
 		return badgerError(err)
 	}

@@ -99,7 +99,7 @@ type Store struct {
 	log     *slog.Logger
 	entropy io.Reader
 	now     func() time.Time
-	flush   func() error // db.Sync; tests let it fail
+	flush   func() error // makes the last commit durable; tests let it fail
 
 	// Written under writer and state, and read by anybody.
 	id    atomic.Uint64
@@ -110,6 +110,9 @@ type Store struct {
 	writer sync.Mutex
 	failed error       // set once a sync failed; guarded by writer, like the next ones
 	list   unix.Stat_t // the list of tables when it was last allocated ahead
+	large  bool        // the commit has a value that badger keeps in its value log
+	tx     *batch      // of the Update in progress
+	saved  crdt.HLC    // ceiling of the clock that is on disk
 	clock  *crdt.Clock
 	times  times
 	outbox map[crdt.Key]uint64 // rows in the outbox and the log entries that tell of them
@@ -144,8 +147,9 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	s := &Store{
 		db: db, mapped: mapped, disk: o.Disk, dir: dir, reserve: o.Reserve, free: o.Free, log: o.Log, entropy: o.Entropy, now: o.Now,
-		flush: db.Sync, ledger: ledger{most: o.Group}, outbox: map[crdt.Key]uint64{}, raised: map[crdt.Key]bool{},
+		ledger: ledger{most: o.Group}, outbox: map[crdt.Key]uint64{}, raised: map[crdt.Key]bool{},
 	}
+	s.flush = s.flushLog
 	if mapped != nil {
 		// Without it, which every write asks for, reads go on.
 		if err := mapped.keepSpare(); err != nil {
@@ -215,7 +219,7 @@ func badgerOptions(dir string, log badgerLog) badger.Options {
 		// A damaged table shows when the store is opened, not when a row of it is first read.
 		WithChecksumVerificationMode(options.OnTableRead).
 		WithMetricsEnabled(false).
-		// Each write is followed by one db.Sync, which costs less than a sync per log file and entry.
+		// Each commit is followed by one flush, which costs less than a sync per log file and entry.
 		WithSyncWrites(false).
 		WithMemTableSize(memTableBytes).
 		WithNumMemtables(2).
@@ -278,7 +282,18 @@ func (s *Store) commit(txn *badger.Txn) error {
 	return s.sync()
 }
 
-// sync follows each commit before the next one: db.Sync reaches only the newest memtable, so a commit that waited
+// flushLog is one flush of the disk.
+func (s *Store) flushLog() error {
+	if s.mapped != nil && !s.large {
+		if known, err := s.mapped.syncLog(); known {
+			return err
+		}
+	}
+	s.large = false
+	return s.db.Sync()
+}
+
+// sync follows each commit before the next one: it reaches only the newest memtable, so a commit that waited
 // while another one filled that memtable up would be missed.
 func (s *Store) sync() error {
 	if err := s.flush(); err != nil {

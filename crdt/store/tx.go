@@ -47,7 +47,8 @@ func (s *Store) update(fn func(*Tx) error) ([]crdt.Item, error) {
 		return nil, err
 	}
 	tx := &Tx{store: s, batch: s.begin(), written: map[crdt.Key]crdt.Row{}}
-	defer tx.batch.discard()
+	s.tx = tx.batch
+	defer s.endTx()
 	if err := fn(tx); err != nil {
 		return nil, err
 	}
@@ -67,6 +68,13 @@ func (s *Store) update(fn func(*Tx) error) ([]crdt.Item, error) {
 		return items, err
 	}
 	return items, nil
+}
+
+// endTx drops what was not committed, a ceiling of the clock too.
+func (s *Store) endTx() {
+	s.tx.discard()
+	s.tx = nil
+	s.clock.Unsave(s.saved)
 }
 
 // Get returns a row as this write has left it. The bool says whether the row is present; of a deleted row the
