@@ -2,11 +2,16 @@ package store_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
+	"golang.org/x/sys/unix"
 
 	"llmgw/crdt"
 	"llmgw/crdt/store"
@@ -26,16 +31,54 @@ func benchStore(b *testing.B) *store.Store {
 	return s
 }
 
-// BenchmarkUpdate is one admin write: mostly the sync to disk.
+// BenchmarkUpdate is a thousand admin writes, one after the other, and the flush of the disk that each has: how long one takes
+// in the middle and at worst, how many flushes it needs, and how much longer it takes than the flush alone.
 func BenchmarkUpdate(b *testing.B) {
+	const writes = 1000
 	s := benchStore(b)
-	for i := 0; b.Loop(); i++ {
-		if _, err := s.Update(func(tx *store.Tx) error {
-			return tx.Set(crdt.NewKey("models", "m"), "a", fmt.Append(nil, i))
-		}); err != nil {
-			b.Fatal(err)
+	flushes := 0
+	s.OnSync(func() { flushes++ })
+	var took, alone []time.Duration
+	for b.Loop() {
+		for i := range writes {
+			took = append(took, timed(b, func() error {
+				_, err := s.Update(func(tx *store.Tx) error {
+					return tx.Set(crdt.NewKey("models", fmt.Sprint("m", i%10)), "a", fmt.Append(nil, len(took)))
+				})
+				return err
+			}))
 		}
+		alone = append(alone, flushAlone(b, writes)...)
 	}
+	slices.Sort(took)
+	slices.Sort(alone)
+	at := func(times []time.Duration, share float64) float64 {
+		return times[int(float64(len(times)-1)*share)].Seconds() * 1000
+	}
+	b.ReportMetric(at(took, 0.5), "p50-ms")
+	b.ReportMetric(at(took, 0.99), "p99-ms")
+	b.ReportMetric(float64(flushes)/float64(len(took)), "flushes/write")
+	b.ReportMetric(at(took, 0.5)/at(alone, 0.5), "to-flush-ratio")
+}
+
+// flushAlone appends to a file and flushes it, as often as that.
+func flushAlone(b *testing.B, times int) (took []time.Duration) {
+	b.Helper()
+	file, err := os.Create(filepath.Join(b.TempDir(), "file"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer file.Close()
+	if err := unix.Fallocate(int(file.Fd()), 0, 0, 1<<20); err != nil {
+		b.Fatal(err)
+	}
+	for i := range times {
+		took = append(took, timed(b, func() error {
+			_, err := file.WriteAt(make([]byte, 400), int64(i)*400)
+			return errors.Join(err, unix.Fdatasync(int(file.Fd())))
+		}))
+	}
+	return took
 }
 
 // BenchmarkMergeSame is anti-entropy between peers that hold the same: 1000 rows that change nothing.

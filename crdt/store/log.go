@@ -119,13 +119,20 @@ func (s *Store) Cursor(peer string) (Cursor, error) {
 	return c, nil
 }
 
-// SetCursor keeps how far a peer's log was pulled. It MUST be called after the items up to there are merged.
+// SetCursor keeps how far a peer's log was pulled. It MUST be called after the items up to there are merged. It does not
+// wait for the disk: a power cut may take it, as long as nothing else was written, and then some of the log is pulled again.
 func (s *Store) SetCursor(peer string, c Cursor) error {
 	if peer == "" || len(peer) > crdt.MaxKeyBytes {
 		return fmt.Errorf("set cursor: peer of %d bytes: %w", len(peer), crdt.ErrMalformed)
 	}
-	if err := s.set(string(cursorKey(peer)), c.encode()); err != nil {
-		return fmt.Errorf("set cursor of %s: %w", peer, err)
+	s.writer.Lock()
+	defer s.writer.Unlock()
+	err := s.writable()
+	if err == nil {
+		err = s.db.Update(func(txn *badger.Txn) error { return txn.Set(cursorKey(peer), c.encode()) })
+	}
+	if err != nil {
+		return fmt.Errorf("set cursor of %s: %w", peer, badgerError(err))
 	}
 	return nil
 }
