@@ -30,7 +30,7 @@ type Box struct {
 	ns     *namespace
 	daemon *daemon
 
-	cut, unplugged bool // what Heal has to undo
+	cut, unplugged, lossy bool // what Heal has to undo
 
 	Name string
 	Dir  string   // the box's own files: state/, home/, daemon.log

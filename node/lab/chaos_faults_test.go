@@ -64,6 +64,9 @@ func (c *chaos) inflict(f fault) (undo func()) {
 	case faultFull:
 		b.FillDisk()
 		return func() { c.freeDisk(b) }
+	case faultLoss, faultSlow: // no excuse for a failed request
+		b.hamper(f.kind)
+		return b.Heal
 	}
 	settle := c.line.disturb(b.Name, f.kind)
 	switch f.kind {
@@ -88,6 +91,18 @@ func (c *chaos) inflict(f fault) (undo func()) {
 		return func() { b.Heal(); settle() }
 	}
 	return func() { c.restart(b, settle) }
+}
+
+// slowLink fits heartbeats and requests, with a wait.
+const slowLink = "tbf rate 2mbit burst 16kb latency 400ms"
+
+func (b *Box) hamper(kind string) {
+	b.tb.Helper()
+	if kind == faultSlow {
+		b.Shape(slowLink)
+		return
+	}
+	b.Lose(10)
 }
 
 func (c *chaos) cutPair(b, other *Box, both bool) (undo func()) {

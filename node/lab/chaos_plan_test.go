@@ -26,6 +26,8 @@ const (
 	faultClock  = "clock off"   // a restart with a clock that is hours off
 	faultWipe   = "wiped store" // a new disk: it joins again, by token
 	faultFull   = "full disk"
+	faultLoss   = "packet loss" // one in ten, each way
+	faultSlow   = "slow link"   // little room, so what is sent waits
 
 	lastingLeast = 2 * time.Second
 	recovery     = 3 * time.Second // between two faults of one box
@@ -71,7 +73,7 @@ func victims(kind string) []int {
 
 // allKinds is what can be dealt.
 func allKinds() []string {
-	return []string{faultKill, faultPower, faultStop, faultPause, faultCut, faultUnplug, faultMute, faultDeaf, faultPair, faultOneWay, faultClock, faultWipe, faultFull}
+	return []string{faultKill, faultPower, faultStop, faultPause, faultCut, faultUnplug, faultMute, faultDeaf, faultPair, faultOneWay, faultClock, faultWipe, faultFull, faultLoss, faultSlow}
 }
 
 // plan deals faults from a shuffled deck, so that each kind comes as often as

@@ -154,7 +154,7 @@ func datagrams(t *testing.T, b *Box) (count func() int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pc.Close() })
-	got := make(chan struct{}, 1000)
+	got := make(chan struct{}, 10_000)
 	go func() {
 		buf := make([]byte, 100)
 		for {
@@ -229,6 +229,40 @@ func TestPairCutSparesTheThird(t *testing.T) {
 		if err := ask(from, net.JoinHostPort(c.IP().String(), "7")); err != nil {
 			t.Errorf("%s no longer reaches c: %v", from.Name, err)
 		}
+	}
+}
+
+func TestLoseDropsSomeAndNotAll(t *testing.T) {
+	l := New(t)
+	a, b := l.Box("a"), l.Box("b")
+	atA, atB := datagrams(t, a), datagrams(t, b)
+	const sent = 400
+	hear := func() (int, int) {
+		had, hadB := atA(), atB()
+		for range sent {
+			shout(t, a, b)
+			shout(t, b, a)
+		}
+		last := -1
+		Eventually(t, 5*time.Second, "the last datagram is through", func() (bool, string) {
+			now := atA() + atB()
+			quiet := now == last
+			last = now
+			return quiet, fmt.Sprint(now)
+		})
+		return atA() - had, atB() - hadB
+	}
+	if toA, toB := hear(); toA < sent-20 || toB < sent-20 { // a full buffer may drop some
+		t.Errorf("before: %d and %d of %d datagrams came", toA, toB, sent)
+	}
+	b.Lose(30)
+	toA, toB := hear()
+	if low, high := sent*50/100, sent*90/100; toA < low || toA > high || toB < low || toB > high {
+		t.Errorf("with 30 %% lost %d and %d of %d datagrams came", toA, toB, sent)
+	}
+	b.Heal()
+	if toA, toB := hear(); toA < sent-20 || toB < sent-20 {
+		t.Errorf("healed: %d and %d of %d datagrams came", toA, toB, sent)
 	}
 }
 

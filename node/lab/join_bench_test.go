@@ -49,10 +49,7 @@ func BenchmarkColdJoin(b *testing.B) {
 // returns their size.
 func (b *Box) stuff(rows int) (bytes int) {
 	b.tb.Helper()
-	s, err := store.Open(filepath.Join(b.StateDir(), "state"), store.Options{})
-	if err != nil {
-		b.tb.Fatal(err)
-	}
+	s := b.openStore()
 	const page = 1000
 	for at := 0; at < rows; at += page {
 		keys, err := s.Update(func(tx *store.Tx) error {
@@ -84,4 +81,14 @@ func (b *Box) stuff(rows int) (bytes int) {
 		b.tb.Fatal(err)
 	}
 	return bytes
+}
+
+// openStore opens the store of a box whose daemon does not run.
+func (b *Box) openStore() *store.Store {
+	b.tb.Helper()
+	s, err := store.Open(filepath.Join(b.StateDir(), "state"), store.Options{})
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	return s
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 )
 
@@ -96,11 +97,12 @@ func (b *Box) Unplug() {
 	b.unplugged = true
 }
 
-// Heal undoes Cut, Unplug, Mute, Deafen and Shape. A port whose link comes up
+// Heal undoes Cut, Unplug, Mute, Deafen, Lose and Shape. A port whose link comes up
 // forwards by itself, and cannot be told to before the link is there.
 func (b *Box) Heal() {
 	b.tb.Helper()
 	b.clearShape()
+	b.clearLoss()
 	switch {
 	case b.unplugged:
 		b.must("heal", b.onSwitch("ip", "link set "+b.port()+" up"))
@@ -137,6 +139,32 @@ func (b *Box) Shape(words string) {
 	}
 	if err != nil {
 		b.tb.Fatalf("shape box %s: %v", b.Name, err)
+	}
+}
+
+// Lose drops so many in a hundred packets at random, each way.
+func (b *Box) Lose(percent int) {
+	b.tb.Helper()
+	if _, err := exec.LookPath("nft"); err != nil {
+		Skip(b.tb, "lost packets need the nft command of nftables: %v", err)
+	}
+	nft := "ip netns exec " + b.ns.name + " nft "
+	lines := []string{nft + "add table inet lab"}
+	for _, hook := range []string{"input", "output"} {
+		lines = append(lines,
+			nft+"add chain inet lab "+hook+" { type filter hook "+hook+" priority 0 ; }",
+			fmt.Sprintf("%sadd rule inet lab %s oifname != lo iifname != lo numgen random mod 100 < %d drop", nft, hook, percent))
+	}
+	b.must("lose packets of", lines...)
+	b.lossy = true
+}
+
+// clearLoss undoes Lose.
+func (b *Box) clearLoss() {
+	b.tb.Helper()
+	if b.lossy {
+		b.must("heal", "ip netns exec "+b.ns.name+" nft delete table inet lab")
+		b.lossy = false
 	}
 }
 
