@@ -1,8 +1,8 @@
 package crdt
 
 import (
-	"bytes"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/fxamacker/cbor/v2"
@@ -14,26 +14,6 @@ const encodingVersion = 1
 
 // maxElements is above what MaxMessageBytes can hold; the byte bound is the one that counts.
 const maxElements = 1 << 20
-
-type wireCell struct {
-	_     struct{} `cbor:",toarray"`
-	At    uint64
-	By    uint64
-	Value []byte
-}
-
-type wireRow struct {
-	_      struct{} `cbor:",toarray"`
-	Length uint64
-	Cells  map[string]wireCell
-}
-
-type wireItem struct {
-	_      struct{} `cbor:",toarray"`
-	Key    []byte
-	Length uint64
-	Cells  map[string]wireCell
-}
 
 type codec struct {
 	enc cbor.EncMode
@@ -65,39 +45,46 @@ var modes = sync.OnceValue(func() codec {
 
 // EncodeItems encodes items in the order given. Equal items give equal bytes.
 func EncodeItems(items []Item) ([]byte, error) {
-	wire := make([]wireItem, len(items))
+	size := MessageOverhead
 	for i, item := range items {
 		if err := item.validate(); err != nil {
 			return nil, fmt.Errorf("encode item %d: %w", i, err)
 		}
-		wire[i] = wireItem{Key: []byte(item.Key), Length: item.Row.Length, Cells: toWire(item.Row.Cells)}
+		size += item.Size()
 	}
-	return encode(wire)
+	buf := append(make([]byte, 0, size), encodingVersion)
+	buf = appendHead(buf, cborArray, uint64(len(items)))
+	for _, item := range items {
+		buf = appendItem(buf, item)
+	}
+	return buf, nil
 }
 
 // DecodeItems decodes a message of EncodeItems. Input from outside is expected: at most MaxMessageBytes and MaxItems,
-// and only the canonical form is taken. Errors are ErrVersion, ErrTooLarge or ErrMalformed.
+// and only the canonical form is taken. The rows share memory with each other. Errors are ErrVersion, ErrTooLarge or ErrMalformed.
 func DecodeItems(data []byte) ([]Item, error) {
 	if len(data) > MaxMessageBytes {
 		return nil, fmt.Errorf("decode items: %d bytes: %w", len(data), ErrTooLarge)
 	}
-	var wire []wireItem
-	if err := decode(data, &wire); err != nil {
-		return nil, fmt.Errorf("decode items: %w", err)
+	r := newReader(data)
+	// An item takes five bytes or more: its head, a key that is not empty, its length and its map.
+	n := r.count(cborArray, 5)
+	if n > MaxItems {
+		return nil, fmt.Errorf("decode items: %d items: %w", n, ErrTooLarge)
 	}
-	if len(wire) > MaxItems {
-		return nil, fmt.Errorf("decode items: %d items: %w", len(wire), ErrTooLarge)
-	}
-	items := make([]Item, len(wire))
-	for i, w := range wire {
-		items[i] = Item{Key: Key(w.Key), Row: Row{Length: w.Length, Cells: fromWire(w.Cells)}}
+	items := make([]Item, n)
+	for i := 0; i < n && r.err == nil; i++ {
+		r.array(3)
+		items[i] = Item{Key: Key(strings.Clone(r.string(cborBytes))), Row: r.row()}
+		if r.err != nil {
+			break
+		}
 		if err := items[i].validate(); err != nil {
 			return nil, fmt.Errorf("decode item %d: %w", i, err)
 		}
 	}
-	// One comparison covers every way in which CBOR can say the same thing twice.
-	if again, err := encode(wire); err != nil || !bytes.Equal(again, data) {
-		return nil, fmt.Errorf("decode items: not canonical: %w", ErrMalformed)
+	if err := r.end(); err != nil {
+		return nil, fmt.Errorf("decode items: %w", err)
 	}
 	return items, nil
 }
@@ -107,21 +94,20 @@ func EncodeRow(r Row) ([]byte, error) {
 	if err := r.validate(); err != nil {
 		return nil, fmt.Errorf("encode row: %w", err)
 	}
-	return encode(wireRow{Length: r.Length, Cells: toWire(r.Cells)})
+	buf := append(make([]byte, 0, MessageOverhead+Item{Row: r}.Size()), encodingVersion)
+	return appendRow(appendHead(buf, cborArray, 2), r), nil
 }
 
 // DecodeRow decodes a row of EncodeRow. Its length is not bounded: a row that grew by merges must stay readable.
 func DecodeRow(data []byte) (Row, error) {
-	var wire wireRow
-	if err := decode(data, &wire); err != nil {
+	r := newReader(data)
+	r.array(2)
+	row := r.row()
+	if err := r.end(); err != nil {
 		return Row{}, fmt.Errorf("decode row: %w", err)
 	}
-	row := Row{Length: wire.Length, Cells: fromWire(wire.Cells)}
 	if err := row.validate(); err != nil {
 		return Row{}, fmt.Errorf("decode row: %w", err)
-	}
-	if again, err := encode(wire); err != nil || !bytes.Equal(again, data) {
-		return Row{}, fmt.Errorf("decode row: not canonical: %w", ErrMalformed)
 	}
 	return row, nil
 }
@@ -167,23 +153,4 @@ func (r Row) validate() error {
 		}
 	}
 	return nil
-}
-
-func toWire(cells map[string]Cell) map[string]wireCell {
-	out := make(map[string]wireCell, len(cells))
-	for name, c := range cells {
-		out[name] = wireCell{At: uint64(c.At), By: uint64(c.By), Value: c.Value}
-	}
-	return out
-}
-
-func fromWire(cells map[string]wireCell) map[string]Cell {
-	if len(cells) == 0 {
-		return nil
-	}
-	out := make(map[string]Cell, len(cells))
-	for name, c := range cells {
-		out[name] = Cell{At: HLC(c.At), By: ReplicaID(c.By), Value: c.Value}
-	}
-	return out
 }
