@@ -17,8 +17,11 @@ import (
 )
 
 const (
-	// gossipBatch collects local writes; a person does not notice it.
+	// gossipBatch is the least time between two sendings: a lone write goes out at once,
+	// a stream of them in batches.
 	gossipBatch = 50 * time.Millisecond
+	// mergeMost bounds the messages that are merged, and synced to disk, together.
+	mergeMost = 64
 	// maxGossip bounds one message; pubsub adds a signature and an envelope.
 	maxGossip = 60 << 10
 	// maxGossipWire is what the validator takes: the cap of the design.
@@ -179,12 +182,12 @@ func (g *gossip) run(ctx context.Context) {
 			return
 		case <-g.wake:
 		}
+		g.publish(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(gossipBatch):
 		}
-		g.publish(ctx)
 	}
 }
 
@@ -289,25 +292,56 @@ func (g *gossip) receive(ctx context.Context) {
 	}
 }
 
+// drain reads the topic until it is left. A merge waits for the disk; what comes
+// meanwhile is merged together.
 func (g *gossip) drain(ctx context.Context, sub *pubsub.Subscription, generation uint64) {
-	for {
-		msg, err := sub.Next(ctx)
-		if err != nil {
-			return // cancelled: the topic was left, or ctx ended
+	messages := make(chan *pubsub.Message, mergeMost)
+	go func() {
+		defer close(messages)
+		for {
+			msg, err := sub.Next(ctx)
+			if err != nil {
+				return // cancelled: the topic was left, or ctx ended
+			}
+			if msg.ValidatorData != nil { // else our own
+				messages <- msg
+			}
 		}
-		items, ok := msg.ValidatorData.([]crdt.Item)
-		if !ok {
-			continue // our own
+	}()
+	for msg := range messages {
+		g.take(generation, append([]*pubsub.Message{msg}, waiting(messages)...))
+	}
+}
+
+// waiting takes what is there without waiting for more.
+func waiting(messages <-chan *pubsub.Message) []*pubsub.Message {
+	var out []*pubsub.Message
+	for range len(messages) {
+		if msg, ok := <-messages; ok {
+			out = append(out, msg)
 		}
-		refused, err := g.m.merge(generation, items)
-		if err != nil {
-			g.m.log.Debug("gossip not merged", "peer", msg.GetFrom().String(), "err", err)
+	}
+	return out
+}
+
+func (g *gossip) take(generation uint64, batch []*pubsub.Message) {
+	var items []crdt.Item
+	for _, msg := range batch {
+		if these, ok := msg.ValidatorData.([]crdt.Item); ok {
+			items = append(items, these...)
 		}
-		if refused > 0 {
-			g.m.counts.rejected.Add(float64(refused))
-			// Usually a record whose issuer is not known here yet.
-			g.m.puller.request(msg.GetFrom())
-		}
+	}
+	refused, err := g.m.merge(generation, items)
+	if err != nil {
+		g.m.log.Debug("gossip not merged", "messages", len(batch), "err", err)
+	}
+	if refused == 0 {
+		return
+	}
+	g.m.counts.rejected.Add(float64(refused))
+	for _, msg := range batch {
+		// Usually a record whose issuer is not known here yet.
+		g.m.puller.request(msg.GetFrom())
 	}
 }
 

@@ -165,10 +165,9 @@ func (l *link) read(s *stream) error {
 	}
 }
 
-// write sends a pulse each second and the presence when it is due.
+// write sends a pulse when the tick of all links says so and the presence when it is
+// due.
 func (l *link) write(ctx context.Context, s *stream) error {
-	pulse := time.NewTicker(heartbeatEach)
-	defer pulse.Stop()
 	presence := time.NewTimer(0)
 	defer presence.Stop()
 	var sequence, version uint64
@@ -178,7 +177,7 @@ func (l *link) write(ctx context.Context, s *stream) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-pulse.C:
+		case <-l.pulse:
 			sequence++
 			// A notice may have gone to a stream that this one replaced.
 			if _, now := l.m.presence.current(); now != version {

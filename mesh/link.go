@@ -31,6 +31,7 @@ type link struct {
 	peer   peer.ID
 	kicked chan struct{} // look now
 	news   chan struct{} // the own presence changed
+	pulse  chan struct{} // a heartbeat is due
 
 	mu       sync.Mutex
 	health   liveness
@@ -101,7 +102,7 @@ func (s *linkSet) reconcile(r *roster) {
 		if _, ok := s.links[p]; ok || p == s.m.self || !r.active(p) {
 			continue
 		}
-		l := &link{m: s.m, peer: p, kicked: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+		l := &link{m: s.m, peer: p, kicked: make(chan struct{}, 1), news: make(chan struct{}, 1), pulse: make(chan struct{}, 1)}
 		ctx, end := context.WithCancel(s.ctx)
 		s.links[p], s.ends[p] = l, end
 		s.work.Go(func() { l.run(ctx) })
@@ -183,15 +184,35 @@ func (s *linkSet) recheck() {
 	}
 }
 
+// tick has all links look at their peers, and send their heartbeats when pulse is
+// set: one timer for all keeps an idle box asleep for longer.
+func (s *linkSet) tick(now time.Time, pulse bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		if pulse {
+			wake(l.pulse)
+		}
+		if l.restless(now) {
+			wake(l.kicked)
+		}
+	}
+}
+
+// restless says whether there may be something to do: not while a lasting stream is up
+// on which the peer is heard.
+func (l *link) restless(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.beats == nil || l.health.current() != StateLive || now.Sub(l.health.heardAt) >= suspectAfter
+}
+
 func (l *link) run(ctx context.Context) {
-	tick := time.NewTicker(linkTick)
-	defer tick.Stop()
 	var work sync.WaitGroup
 	for ctx.Err() == nil {
 		l.step(ctx, &work)
 		select {
 		case <-ctx.Done():
-		case <-tick.C:
 		case <-l.kicked:
 		}
 	}
@@ -384,13 +405,13 @@ func (m *Mesh) keepAddresses(old, r *roster) {
 	}
 }
 
-// watchClock finds out when this box itself did not run, suspended or starved,
-// and then accuses nobody.
+// watchClock drives the links, and finds out when this box itself did not run,
+// suspended or starved: then it accuses nobody.
 func (m *Mesh) watchClock(ctx context.Context) {
 	tick := time.NewTicker(linkTick)
 	defer tick.Stop()
 	last := m.now()
-	for {
+	for ticks := 0; ; ticks++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -409,6 +430,7 @@ func (m *Mesh) watchClock(ctx context.Context) {
 		if late > lateTick || jumped {
 			m.puller.requestAll()
 		}
+		m.links.tick(now, ticks%int(heartbeatEach/linkTick) == 0)
 		last = now
 	}
 }

@@ -41,7 +41,7 @@
 //
 // # State
 //
-// Local writes go out over gossip within 50 ms as the cells that changed; that
+// Local writes go out over gossip, at most each 50 ms, as the cells that changed; that
 // is a hint and may be lost. A pull by cursor at each connect, every 10 to 30 s,
 // and whenever pubsub reports a loss makes it correct. Membership rows are checked
 // before they are merged, whichever way they came. Every 5 to 10 min a digest of

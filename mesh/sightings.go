@@ -285,7 +285,7 @@ func (s *sightings) follow(ctx context.Context, source string, found <-chan []di
 			s.mu.Lock()
 			s.sources[source] = groups
 			s.mu.Unlock()
-			s.look(ctx)
+			s.look(ctx, groups)
 		}
 	}
 }
@@ -300,17 +300,28 @@ func (s *sightings) retry(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.look(ctx)
+			s.look(ctx, s.missing())
 		}
 	}
 }
 
+// missing are the sightings of boxes that are no connected members.
+func (s *sightings) missing() []discovery.Group {
+	connected := map[string]bool{}
+	r := s.m.view.Load().roster
+	for _, p := range s.m.host.Network().Peers() {
+		if r.active(p) {
+			connected[p.String()] = true
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(s.all(), func(g discovery.Group) bool { return connected[g.Peer] })
+}
+
 // look acts on each sighting, several at once: one that does not answer must not
 // hold up the others.
-func (s *sightings) look(ctx context.Context) {
-	s.mu.Lock()
-	groups := s.all()
-	s.mu.Unlock()
+func (s *sightings) look(ctx context.Context, groups []discovery.Group) {
 	var work sync.WaitGroup
 	for _, g := range groups {
 		work.Go(func() { s.m.sighted(ctx, g) })
