@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"llmgw/fetch"
 	"llmgw/mesh"
@@ -29,12 +30,15 @@ func (a admin) model(v *view, m catalog.Model) ui.Model {
 	size := m.Source.SizeBytes
 	out := ui.Model{
 		ID: m.ID, Name: m.Name, Aliases: m.Aliases, Source: m.Source.URI, Digest: m.Source.Digest, SizeBytes: &size,
-		Format: m.Source.Format, Architecture: m.Source.Architecture, State: string(m.State), Wanted: m.Scale.Min,
+		Format: m.Source.Format, Architecture: m.Source.Architecture, State: string(m.State), Wanted: m.Scale.Min, Max: m.Scale.Max, IdleSeconds: int64(m.Scale.Idle / time.Second),
 		Embeddings: profile.Embeddings, Context: &context, MemoryNeed: &need,
 	}
 	out.Require, out.Forbid = pairs(m.Labels.Require), pairs(m.Labels.Forbid)
 	if m.Pin != "" {
 		out.Pin = v.name(m.Pin)
+	}
+	if v.declared(m) {
+		out.DeclaredOn, out.DeclaredIn = v.name(m.Declared.Node), m.Declared.File
 	}
 	for _, n := range v.nodes {
 		if !isLive(n) {
@@ -180,7 +184,7 @@ func (a admin) Load(ctx context.Context, r ui.LoadRequest) (ui.LoadResult, error
 			result.Warnings = append(result.Warnings, warning)
 		}
 	}
-	err = a.catalog.UpdateModel(m.ID, func(m *catalog.Model) error {
+	err = a.edit(m, func(m *catalog.Model) error {
 		m.Scale.Min, m.Scale.Max, m.Pin, m.State = max(m.Scale.Min, 1), max(m.Scale.Max, 1), pin, catalog.ModelServed
 		return nil
 	})
@@ -242,7 +246,7 @@ func (a admin) Unload(ctx context.Context, r ui.UnloadRequest) (ui.UnloadResult,
 	if err != nil {
 		return ui.UnloadResult{}, err
 	}
-	err = a.catalog.UpdateModel(m.ID, func(m *catalog.Model) error { m.Scale.Min, m.Pin = 0, ""; return nil })
+	err = a.edit(m, func(m *catalog.Model) error { m.Scale.Min, m.Pin = 0, ""; return nil })
 	if err != nil {
 		return ui.UnloadResult{}, err
 	}

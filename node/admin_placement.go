@@ -2,12 +2,12 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"llmgw/fetch/gguf"
 	"llmgw/mesh"
@@ -155,7 +155,7 @@ func (a admin) SetModel(ctx context.Context, r ui.ModelRequest) (ui.ModelResult,
 	if err != nil {
 		return ui.ModelResult{}, err
 	}
-	if err := a.catalog.UpdateModel(m.ID, func(m *catalog.Model) error { return applyModel(m, r) }); err != nil {
+	if err := a.edit(m, func(m *catalog.Model) error { return applyModel(m, r) }); err != nil {
 		return ui.ModelResult{}, explainCatalog(err)
 	}
 	if err := a.offer(ctx); err != nil {
@@ -169,37 +169,17 @@ func (a admin) SetModel(ctx context.Context, r ui.ModelRequest) (ui.ModelResult,
 }
 
 func applyModel(m *catalog.Model, r ui.ModelRequest) error {
-	if r.State != nil {
-		m.State = catalog.ModelState(*r.State)
-		if m.State != catalog.ModelServed && m.State != catalog.ModelStopped {
-			return &ui.Error{Kind: ui.BadInput, Message: fmt.Sprintf("state %q is neither %s nor %s", *r.State, catalog.ModelServed, catalog.ModelStopped)}
-		}
+	put(&m.State, r.State, func(s string) catalog.ModelState { return catalog.ModelState(s) })
+	put(&m.Scale.Min, r.Replicas, same)
+	put(&m.Scale.Max, r.Max, same)
+	put(&m.Scale.Idle, r.IdleSeconds, func(s int64) time.Duration { return time.Duration(s) * time.Second })
+	if r.Max == nil {
+		m.Scale.Max = max(m.Scale.Max, m.Scale.Min)
 	}
-	if r.Replicas != nil {
-		if *r.Replicas < 0 || *r.Replicas > maxReplicas {
-			return &ui.Error{Kind: ui.BadInput, Message: fmt.Sprintf("%d replicas: want 0 to %d", *r.Replicas, maxReplicas)}
-		}
-		m.Scale.Min, m.Scale.Max = *r.Replicas, max(m.Scale.Max, *r.Replicas)
-	}
-	for _, change := range []struct {
-		labels *map[string]string
-		into   *map[string]string
-	}{{r.Require, &m.Labels.Require}, {r.Forbid, &m.Labels.Forbid}} {
-		if change.labels == nil {
-			continue
-		}
-		for key, value := range *change.labels {
-			if err := catalog.CheckLabel(key, value); err != nil {
-				return err
-			}
-		}
-		*change.into = *change.labels
-	}
+	put(&m.Labels.Require, r.Require, noneIsNil)
+	put(&m.Labels.Forbid, r.Forbid, noneIsNil)
 	return nil
 }
-
-// maxReplicas is more than a mesh of this kind has boxes.
-const maxReplicas = 256
 
 // SetNode changes what is said of a node.
 func (a admin) SetNode(ctx context.Context, r ui.NodeRequest) (ui.NodeResult, error) {
@@ -224,11 +204,8 @@ func (a admin) SetNode(ctx context.Context, r ui.NodeRequest) (ui.NodeResult, er
 		}
 		return nil
 	})
-	if label := (*catalog.LabelError)(nil); errors.As(err, &label) {
-		return ui.NodeResult{}, &ui.Error{Kind: ui.BadInput, Code: "bad_label", Err: err}
-	}
 	if err != nil {
-		return ui.NodeResult{}, err
+		return ui.NodeResult{}, explainCatalog(err)
 	}
 	if err := a.offer(ctx); err != nil {
 		return ui.NodeResult{}, err

@@ -1,9 +1,8 @@
 package node
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,8 +11,6 @@ import (
 	"strings"
 
 	"llmgw/ui"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Config is everything that is set on one box and never shared. Each value
@@ -32,7 +29,9 @@ type Config struct {
 	LlamaServer    string // path of a llama-server that the box's owner chose
 	EnginePorts    [2]int // first and last port of engines on loopback
 	MetricsPublic  bool
-	CacheDir       string // verified downloads are looked up and left here; empty: none
+	CacheDir       string              // verified downloads are looked up and left here; empty: none
+	Models         map[string]modelDoc // that the config file declares, by name
+	ModelsFile     string              // that config file
 }
 
 // ConfigError says which value cannot be used, where it was set and why.
@@ -207,6 +206,10 @@ func LoadConfig(src Sources) (cfg Config, origins []ui.Setting, warnings []strin
 		return Config{}, nil, nil, fmt.Errorf("make the state directory absolute: %w", err)
 	}
 	origins[0].Value = cfg.StateDir
+	if cfg.Models, cfg.ModelsFile = file.models, file.path; len(file.models) > 0 {
+		names := slices.Sorted(maps.Keys(file.models))
+		origins = append(origins, ui.Setting{Name: "models", Value: strings.Join(names, ","), Origin: "file " + file.path})
+	}
 	return cfg, origins, warnings, nil
 }
 
@@ -221,71 +224,4 @@ func (s setting) lookup(src Sources, file configFile) (value, origin string) {
 		return v, "file " + file.path
 	}
 	return s.fallback(), originDefault
-}
-
-type configFile struct {
-	path   string
-	values map[string]string
-}
-
-// SystemConfigFile is read by the system's own daemon when its state directory
-// holds no file.
-const SystemConfigFile = "/etc/llmgw/config.yaml"
-
-func readConfigFile(path, stateDir string, table []setting) (configFile, []string, error) {
-	if path != "" {
-		return parseConfigFile(path, table)
-	}
-	for _, candidate := range []string{filepath.Join(stateDir, "config.yaml"), SystemConfigFile} {
-		file, warnings, err := parseConfigFile(candidate, table)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		return file, warnings, err
-	}
-	return configFile{}, nil, nil
-}
-
-func parseConfigFile(path string, table []setting) (configFile, []string, error) {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return configFile{}, nil, fmt.Errorf("read config file: %w", err)
-	}
-	var tree map[string]any
-	if err := yaml.Unmarshal(raw, &tree); err != nil {
-		return configFile{}, nil, fmt.Errorf("read config file %s: %w", path, err)
-	}
-	if v, ok := tree["version"]; !ok || fmt.Sprint(v) != strconv.Itoa(ConfigVersion) {
-		return configFile{}, nil, fmt.Errorf("read config file %s: it must say `version: %d` (it says %v)", path, ConfigVersion, v)
-	}
-	delete(tree, "version")
-	file := configFile{path: path, values: map[string]string{}}
-	flatten("", tree, file.values)
-	var warnings []string
-	for key := range file.values {
-		if !slices.ContainsFunc(table, func(s setting) bool { return s.key == key }) {
-			warnings = append(warnings, fmt.Sprintf("config file %s: unknown key %q is ignored", path, key))
-		}
-	}
-	slices.Sort(warnings)
-	return file, warnings, nil
-}
-
-// flatten turns nested maps into dotted keys and lists into comma lists.
-func flatten(prefix string, tree map[string]any, out map[string]string) {
-	for key, value := range tree {
-		switch v := value.(type) {
-		case map[string]any:
-			flatten(prefix+key+".", v, out)
-		case []any:
-			parts := make([]string, len(v))
-			for i, part := range v {
-				parts[i] = fmt.Sprint(part)
-			}
-			out[prefix+key] = strings.Join(parts, ",")
-		case nil:
-		default:
-			out[prefix+key] = fmt.Sprint(v)
-		}
-	}
 }

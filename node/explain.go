@@ -83,7 +83,11 @@ func explainInstall(err error) error {
 
 // explainCatalog gives a refused catalog write its answer and what to do.
 func explainCatalog(err error) error {
-	switch exists, name := (*catalog.ExistsError)(nil), (*catalog.NameError)(nil); {
+	switch exists, name, model, label := (*catalog.ExistsError)(nil), (*catalog.NameError)(nil), (*catalog.ModelError)(nil), (*catalog.LabelError)(nil); {
+	case errors.As(err, &model):
+		return &ui.Error{Kind: ui.BadInput, Code: "bad_model", Message: model.Error(), Err: err}
+	case errors.As(err, &label):
+		return &ui.Error{Kind: ui.BadInput, Code: "bad_label", Message: label.Error(), Err: err}
 	case errors.As(err, &exists):
 		return &ui.Error{Kind: ui.Conflict, Code: "model_exists", Err: err, Hint: "choose another name with --as"}
 	case errors.As(err, &name):

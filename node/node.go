@@ -83,6 +83,7 @@ type Node struct {
 	again    sync.Once     // closes restart
 	kick     chan struct{} // capacity 1: something the control loop looks at changed
 	fetches  fetches
+	declared declaredModels
 	engines  engineList
 
 	undo []func() error // what New opened, to be closed last first
@@ -127,7 +128,8 @@ func New(cfg Config, settings []ui.Setting, build Build, log *slog.Logger, level
 	n := &Node{
 		cfg: cfg, settings: newMeshSettings(settings), build: build, log: log, level: level, now: wallClock(), entropy: rand.Reader,
 		registry: prometheus.NewRegistry(), kick: make(chan struct{}, 1),
-		dead: deadSince{}, restart: make(chan struct{}),
+		declared: declaredModels{file: cfg.ModelsFile, models: cfg.Models},
+		dead:     deadSince{}, restart: make(chan struct{}),
 	}
 	n.bootTime, n.started = n.now(), n.now()
 	defer func() {
@@ -163,6 +165,7 @@ func (n *Node) Run(ctx context.Context) error {
 	start(meshCtx, "mesh", n.mesh.Run)
 	start(ctx, "engines", n.findEngines)
 	start(ctx, "control loop", n.control)
+	start(ctx, "declared models", n.declare)
 	servers := n.servers()
 	for name, s := range servers {
 		start(ctx, name, s.run)

@@ -23,6 +23,7 @@ func (a admin) problems(v *view) []ui.Problem {
 	for _, alarm := range a.mesh.Alarms() {
 		out = append(out, ui.Problem{Text: alarm.Text, Fix: alarm.Fix})
 	}
+	out = append(out, a.declared.problems()...)
 	out = append(out, a.memberProblems(v)...)
 	out = append(out, a.modelProblems(v)...)
 	return append(out, a.engineProblems(v)...)

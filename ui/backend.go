@@ -16,6 +16,7 @@ type Backend interface {
 	StateAdmin
 	DoctorAdmin
 	SettingAdmin
+	DocumentAdmin
 }
 
 // BoxAdmin tells of this daemon.

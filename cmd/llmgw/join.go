@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 
 	"llmgw/ui"
 
@@ -33,7 +32,7 @@ Examples:
 				text = args[0]
 			} else {
 				var err error
-				if text, err = readSecretArgument(cmd, file, os.ReadFile); err != nil {
+				if text, err = readSecretArgument(cmd, file); err != nil {
 					return err
 				}
 			}

@@ -36,6 +36,9 @@ func printModels(w io.Writer, models []ui.Model) {
 	table(w, []string{"NAME", "FORMAT", "SIZE", "MEMORY", "LOADED", "ON DISK OF", "PIN"}, rows,
 		"no models yet; get one with: llmgw pull SOURCE --as NAME")
 	for _, m := range models {
+		if m.DeclaredOn != "" {
+			fmt.Fprintf(w, "%s is declared in %s on %s and changed only there\n", m.Name, m.DeclaredIn, m.DeclaredOn)
+		}
 		if m.Problem != "" {
 			fmt.Fprintf(w, "%s: %s\n", m.Name, m.Problem)
 		}

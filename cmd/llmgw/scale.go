@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"llmgw/ui"
 
@@ -31,19 +32,30 @@ func stateVerb(verb, short, state string) *cobra.Command {
 
 func newScale() *cobra.Command {
 	var require, forbid []string
-	var replicas int
+	var replicas, most int
+	var idle time.Duration
 	cmd := &cobra.Command{
 		Use: "scale MODEL", Short: "Say how many replicas a model has, and on which nodes they may be", Args: exactly(1, "a model"),
 		Long: `Say how many replicas a model has, and which labels their nodes must or must not have.
+Those above --replicas are started while requests ask for them, up to --max, and go
+after --idle without a request, or when their memory is needed.
 
 Examples:
   llmgw scale smollm2 --replicas 2
+  llmgw scale smollm2 --replicas 0 --max 1 --idle 10m   on demand
   llmgw scale smollm2 --require zone=eu --forbid owner=guest
   llmgw scale smollm2 --require ""                  any node again`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r := ui.ModelRequest{Model: args[0]}
 			if cmd.Flags().Changed("replicas") {
 				r.Replicas = &replicas
+			}
+			if cmd.Flags().Changed("max") {
+				r.Max = &most
+			}
+			if cmd.Flags().Changed("idle") {
+				seconds := int64(idle / time.Second)
+				r.IdleSeconds = &seconds
 			}
 			for flag, into := range map[string]struct {
 				given []string
@@ -58,18 +70,27 @@ Examples:
 				}
 				*into.field = &labels
 			}
-			if r.Replicas == nil && r.Require == nil && r.Forbid == nil {
-				return usagef("llmgw scale needs --replicas, --require or --forbid; see llmgw scale --help")
+			if r.Replicas == nil && r.Max == nil && r.IdleSeconds == nil && r.Require == nil && r.Forbid == nil {
+				return usagef("llmgw scale needs --replicas, --max, --idle, --require or --forbid; see llmgw scale --help")
 			}
 			return setModel(cmd, r, func(m ui.Model) string {
-				return fmt.Sprintf("%s: %d wanted; requires %s; forbids %s", m.Name, m.Wanted, orDash(joinComma(m.Require)), orDash(joinComma(m.Forbid)))
+				return fmt.Sprintf("%s: %d wanted, up to %d on demand, which go %s; requires %s; forbids %s", m.Name, m.Wanted, m.Max, idleText(m.IdleSeconds), orDash(joinComma(m.Require)), orDash(joinComma(m.Forbid)))
 			})
 		},
 	}
 	cmd.Flags().IntVar(&replicas, "replicas", 1, "how many replicas are wanted")
+	cmd.Flags().IntVar(&most, "max", 1, "how many replicas requests may ask for")
+	cmd.Flags().DurationVar(&idle, "idle", 0, "how long a replica above --replicas stays without a request; 0: until its memory is needed")
 	cmd.Flags().StringArrayVar(&require, "require", nil, "KEY=VALUE that a node must have; replaces all; may be given several times")
 	cmd.Flags().StringArrayVar(&forbid, "forbid", nil, "KEY=VALUE that a node must not have; replaces all")
 	return cmd
+}
+
+func idleText(seconds int64) string {
+	if seconds == 0 {
+		return "when their memory is needed"
+	}
+	return "after " + (time.Duration(seconds) * time.Second).String() + " without a request"
 }
 
 func setModel(cmd *cobra.Command, r ui.ModelRequest, text func(ui.Model) string) error {

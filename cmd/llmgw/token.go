@@ -60,16 +60,10 @@ func newTokenList() *cobra.Command {
 
 // readSecretArgument takes a secret from a file or, for "-", from stdin, so
 // that it need not stand on a command line.
-func readSecretArgument(cmd *cobra.Command, file string, open func(string) ([]byte, error)) (string, error) {
-	var raw []byte
-	var err error
-	if file == "-" {
-		raw, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), 1<<16))
-	} else {
-		raw, err = open(file)
-	}
+func readSecretArgument(cmd *cobra.Command, file string) (string, error) {
+	raw, err := readArgument(cmd, file)
 	if err != nil {
-		return "", fmt.Errorf("read %s: %w", file, err)
+		return "", err
 	}
 	text := strings.TrimSpace(string(raw))
 	if text == "" {

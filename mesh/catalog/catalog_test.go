@@ -89,7 +89,7 @@ func TestEditsOfDifferentSettingsBothSurvive(t *testing.T) {
 	a, b := newBox(t), newBox(t)
 	must(t, a.CreateModel(smol()))
 	exchange(t, a, b)
-	must(t, a.UpdateModel("smollm2", func(m *Model) error { m.Scale.Min = 1; return nil }))
+	must(t, a.UpdateModel("smollm2", func(m *Model) error { m.Scale.Min, m.Scale.Max = 1, 1; return nil }))
 	must(t, b.UpdateModel("smollm2", func(m *Model) error {
 		m.Limits.MaxOutput, m.Aliases, m.Profiles = 99, []string{"tiny"}, append(m.Profiles, Profile{ID: "big", Engine: EngineLlamaCpp})
 		return nil
@@ -120,6 +120,43 @@ func TestTwoCreationsDoNotMixSources(t *testing.T) {
 	}
 	if onA.Source != one.Source && onA.Source != two.Source {
 		t.Errorf("the sources are mixed: %+v", onA.Source)
+	}
+}
+
+func TestModelsAreCheckedAtTheWrite(t *testing.T) {
+	b := newBox(t)
+	must(t, b.CreateModel(smol()))
+	for want, change := range map[string]func(*Model){
+		"state":           func(m *Model) { m.State = "asleep" },
+		"below scale.min": func(m *Model) { m.Scale.Min = 1 },
+		"scale.min":       func(m *Model) { m.Scale.Min = -1 },
+		"scale.max":       func(m *Model) { m.Scale.Max = MaxReplicas + 1 },
+		"scale.idle":      func(m *Model) { m.Scale.Idle = -time.Second },
+		"limits":          func(m *Model) { m.Limits.Context = -1 },
+		"'@'":             func(m *Model) { m.Aliases = []string{"a@b"} },
+		"two named":       func(m *Model) { m.Profiles = append(m.Profiles, m.Profiles[0]) },
+		"engine":          func(m *Model) { m.Profiles = []Profile{{ID: "x"}} },
+		"profile default": func(m *Model) { m.Profiles[0].Parallel = -1 },
+		"label":           func(m *Model) { m.Labels.Require = map[string]string{"a b": "c"} },
+		"\"zone=e u\"":    func(m *Model) { m.Labels.Forbid = map[string]string{"zone": "e u"} },
+	} {
+		before, err := b.Model("smollm2")
+		must(t, err)
+		err = b.UpdateModel("smollm2", func(m *Model) error { change(m); return nil })
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", want, err)
+		}
+		after, err := b.Model("smollm2")
+		must(t, err)
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("%s: a refused write changed %s", want, diff)
+		}
+	}
+	must(t, b.UpdateModel("smollm2", func(m *Model) error { m.Declared = Declaration{Node: "p", File: "/f"}; return nil }))
+	m, err := b.Model("smollm2")
+	must(t, err)
+	if m.Declared.File != "/f" {
+		t.Errorf("got %+v", m.Declared)
 	}
 }
 

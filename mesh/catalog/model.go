@@ -20,6 +20,7 @@ const (
 	cellPin       = "pin"
 	cellState     = "state"
 	cellLabels    = "labels"
+	cellDeclared  = "declared"
 	aliasPrefix   = "alias/"
 	profilePrefix = "profile/"
 )
@@ -125,7 +126,8 @@ func Resolve(models []Model, name string) (Model, bool) {
 }
 
 // CreateModel adds an entry. The same name with the same digest is the same
-// entry and changes nothing; with another digest it is an *ExistsError.
+// entry and changes nothing; with another digest it is an *ExistsError. What
+// cannot be kept is a *NameError, *ModelError or *LabelError.
 func (c *Catalog) CreateModel(m Model) error {
 	if err := CheckName(m.Name); err != nil {
 		return err
@@ -214,7 +216,7 @@ func modelFromRow(key crdt.Key, row crdt.Row) (Model, error) {
 	err = errors.Join(
 		decode(row, cellName, &m.Name), decode(row, cellSource, &m.Source), decode(row, cellLimits, &m.Limits),
 		decode(row, cellScale, &m.Scale), decode(row, cellPin, &m.Pin), decode(row, cellState, &m.State),
-		decode(row, cellLabels, &m.Labels))
+		decode(row, cellLabels, &m.Labels), decode(row, cellDeclared, &m.Declared))
 	for cell := range row.Cells {
 		switch {
 		case strings.HasPrefix(cell, aliasPrefix):
@@ -241,6 +243,9 @@ func modelFromRow(key crdt.Key, row crdt.Row) (Model, error) {
 
 // writeModel writes the cells in which want differs from have.
 func writeModel(tx *store.Tx, have, want Model) error {
+	if err := CheckModel(want); err != nil {
+		return err
+	}
 	key := modelKey(want.ID)
 	for _, c := range []struct {
 		cell       string
@@ -253,6 +258,7 @@ func writeModel(tx *store.Tx, have, want Model) error {
 		{cellPin, have.Pin, want.Pin},
 		{cellState, have.State, want.State},
 		{cellLabels, have.Labels, want.Labels},
+		{cellDeclared, have.Declared, want.Declared},
 	} {
 		if reflect.DeepEqual(c.have, c.want) {
 			continue

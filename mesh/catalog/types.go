@@ -32,7 +32,16 @@ type Model struct {
 	State    ModelState `json:"state"`
 	Labels   Selector   `json:"labels"`             // which nodes may hold it
 	Profiles []Profile  `json:"profiles,omitempty"` // sorted by ID
-	Created  int64      `json:"created"`            // unix seconds: when its source was written; not a cell of its own
+	// Declared says whose config file owns the entry; the zero value is nobody's.
+	Declared Declaration `json:"declared"`
+	Created  int64       `json:"created"` // unix seconds: when its source was written; not a cell of its own
+}
+
+// Declaration names the config file of a node that declares a model. The node
+// keeps the entry as the file says.
+type Declaration struct {
+	Node string `json:"node,omitempty"` // peer ID
+	File string `json:"file,omitempty"`
 }
 
 // Source says where a model's weights came from and what they are. It is one
@@ -79,10 +88,15 @@ func (s Selector) Refuses(labels map[string]string) string {
 
 // Scale says how many replicas are wanted.
 type Scale struct {
-	Min  int           `json:"min"`
-	Max  int           `json:"max"`
-	Idle time.Duration `json:"idle,omitempty"` // unload after this long without a request; 0 never
+	Min int `json:"min"` // always
+	Max int `json:"max"` // while requests ask for them; 0: none is loaded on demand
+	// Idle is how long a replica above Min stays without a request; 0: until its
+	// memory is needed.
+	Idle time.Duration `json:"idle,omitempty"`
 }
+
+// MaxReplicas is more than a mesh of this kind has boxes.
+const MaxReplicas = 256
 
 // ModelState is what an admin asked for, not what is running.
 type ModelState string
@@ -159,6 +173,11 @@ type Assignment struct {
 	Epoch   uint64 `json:"epoch"`
 	Steward string `json:"steward"` // peer ID of the node that wrote it
 	Reason  string `json:"reason"`  // for a person
+	// Device is the ID of the owner's device that the slot was counted on; empty:
+	// the CPU.
+	Device string `json:"device,omitempty"`
+	// Demand: requests asked for it, not Scale.Min. It stays until it is idle.
+	Demand bool `json:"demand,omitempty"`
 }
 
 // Shard is one node's part of a replica: everything an engine adapter needs.
@@ -213,6 +232,14 @@ type EngineInfo struct {
 	From    string `json:"from"` // how it got here: configured, PATH, wheel, built in
 	Path    string `json:"path,omitempty"`
 	Build   string `json:"build,omitempty"` // SHA-256 of the binary: the same on both ends of a split
+	// Devices are the kinds that this build computes on besides the CPU, with
+	// commas.
+	Devices string `json:"devices,omitempty"`
+}
+
+// ComputesOn says whether the engine can use a device of this kind.
+func (e EngineInfo) ComputesOn(kind DeviceKind) bool {
+	return kind == DeviceCPU || slices.Contains(strings.Split(e.Devices, ","), string(kind))
 }
 
 // ReplicaState is where a replica stands on its node. Only Ready is routed to.
@@ -250,6 +277,21 @@ type ReplicaStatus struct {
 	Restarts  int      `json:"restarts,omitempty"`
 	Adopted   bool     `json:"adopted,omitempty"` // found running by a daemon that came back
 	PID       int      `json:"pid,omitempty"`
+	// Used is when the last request began or ended, in unix seconds of the holder's
+	// clock and in steps of UsedStep: it orders replicas of one node.
+	Used int64 `json:"used,omitempty"`
+	// Idle: the holder counted Scale.Idle without a request.
+	Idle bool `json:"idle,omitempty"`
+}
+
+// UsedStep keeps a busy node from announcing each request.
+const UsedStep = 10 // seconds
+
+// Want is what a node's requests wait for, by presence.
+type Want struct {
+	Model    string `json:"model"`    // model ID
+	Replicas int    `json:"replicas"` // in the whole mesh
+	Since    int64  `json:"since"`    // unix seconds on the node's clock; for display
 }
 
 // FetchStatus is a download in progress, by presence.
@@ -276,6 +318,7 @@ type Presence struct {
 	Replicas  []ReplicaStatus `json:"replicas"`
 	Weights   []string        `json:"weights"` // digests on disk
 	Fetches   []FetchStatus   `json:"fetches,omitempty"`
+	Wants     []Want          `json:"wants,omitempty"` // by model
 	Stopping  bool            `json:"stopping,omitempty"`
 	// Complete: engines and weights are told. A daemon that has just started
 	// is heard before it knows them; what it does not tell then it may have.

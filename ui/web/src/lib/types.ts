@@ -111,9 +111,13 @@ export interface Model {
   architecture: string
   state: string
   wanted: number
+  max: number
+  idle_seconds: number
   pin: string
   require: string[]
   forbid: string[]
+  declared_on: string
+  declared_in: string
   embeddings: boolean
   context: number | null
   memory_need: number | null
