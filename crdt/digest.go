@@ -33,13 +33,11 @@ type DigestEntry struct {
 
 // Fingerprint hashes a row given by its canonical encoding, see EncodeRow.
 func (k DigestKey) Fingerprint(key Key, row []byte) Fingerprint {
-	h := sha256.New()
-	h.Write(k[:])
-	h.Write(binary.AppendUvarint(nil, uint64(len(key))))
-	h.Write([]byte(key))
-	h.Write(row)
+	buf := make([]byte, 0, len(k)+binary.MaxVarintLen64+len(key)+len(row))
+	buf = binary.AppendUvarint(append(buf, k[:]...), uint64(len(key)))
+	sum := sha256.Sum256(append(append(buf, key...), row...))
 	// The sum is cut in half, so that a longer row cannot be computed from it.
-	return Fingerprint(h.Sum(nil)[:len(Fingerprint{})])
+	return Fingerprint(sum[:len(Fingerprint{})])
 }
 
 // Bucket says into which bucket a key falls, whatever its row.

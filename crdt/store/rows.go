@@ -67,12 +67,13 @@ func (b *batch) merge(item crdt.Item) (bool, error) {
 	if err := b.age(item.Key, had, merged); err != nil {
 		return false, fmt.Errorf("row %s: %w", item.Key, err)
 	}
-	if had.Present() {
-		b.mark(item.Key, encodedHad)
+	if !had.Present() {
+		encodedHad = nil
 	}
-	if merged.Present() {
-		b.mark(item.Key, encoded)
+	if !merged.Present() {
+		encoded = nil
 	}
+	b.mark(item.Key, encodedHad, encoded)
 	b.changed = append(b.changed, item.Key)
 	return true, nil
 }
@@ -89,9 +90,14 @@ func (b *batch) writeLocal(item crdt.Item) error {
 	return b.post(item, had)
 }
 
-// mark lets a row enter the digest, or leave it.
-func (b *batch) mark(key crdt.Key, encoded []byte) {
-	b.marks = append(b.marks, mark{b.digestKey.Bucket(key), b.digestKey.Fingerprint(key, encoded)})
+// mark lets states of a row enter the digest, or leave it. A nil state is not in it.
+func (b *batch) mark(key crdt.Key, states ...[]byte) {
+	bucket := b.digestKey.Bucket(key)
+	for _, encoded := range states {
+		if encoded != nil {
+			b.marks = append(b.marks, mark{bucket, b.digestKey.Fingerprint(key, encoded)})
+		}
+	}
 }
 
 // write stores the record and moves the key's log entry to the end.

@@ -25,6 +25,13 @@ func (s *Store) Leads() []Lead { return s.leads.list() }
 
 // observe lets the clock follow the stamps of a merged item.
 func (s *Store) observe(item crdt.Item) {
+	newest := crdt.HLC(0)
+	for _, cell := range item.Row.Cells {
+		newest = max(newest, cell.At)
+	}
+	if s.clock.Observe(newest) && s.leads.none() {
+		return // in time, as nearly always
+	}
 	for _, cell := range item.Row.Cells {
 		followed := s.clock.Observe(cell.At)
 		lead := Lead{By: cell.By, Lead: s.clock.Lead(cell.At), Stamp: cell.At, Key: item.Key}
@@ -45,6 +52,12 @@ type leads struct {
 
 // maxLeads bounds the memory that invented writers can take.
 const maxLeads = 1000
+
+func (l *leads) none() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.ahead) == 0
+}
 
 // note takes in one stamp and says whether to warn of its writer.
 func (l *leads) note(lead Lead, ahead bool) (warn bool) {
