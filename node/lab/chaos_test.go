@@ -44,12 +44,7 @@ const smallDiskBytes = 160 << 20
 func TestChaos(t *testing.T) {
 	// Alone: what other tests take of the machine would be judged as a fault here.
 	length, seed := chaosSettings(t)
-	// A full disk can still end a daemon; it is dealt only on request.
-	kinds := allKinds()
-	if os.Getenv("LLMGW_FULL_DISK") == "" {
-		kinds = slices.DeleteFunc(kinds, func(k string) bool { return k == faultFull })
-	}
-	faults := plan(rand.New(rand.NewPCG(seed, 0)), kinds, length)
+	faults := plan(rand.New(rand.NewPCG(seed, 0)), allKinds(), length)
 	c := newChaos(t)
 	infer, err := c.admins[0].NewKey(t.Context(), ui.KeyRequest{Name: "clients"})
 	if err != nil {
