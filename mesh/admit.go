@@ -106,7 +106,7 @@ func (m *Mesh) offerJoin(v *view, p peer.ID, ask joinAsk) (joinOffer, error) {
 
 // byHand says whether a peer was given by hand, by its ID or as who answers there.
 func (m *Mesh) byHand(p peer.ID) bool {
-	static := m.staticPeers()
+	static := m.staticPeers(m.cfg.Peers)
 	m.sights.mu.Lock()
 	defer m.sights.mu.Unlock()
 	return slices.ContainsFunc(static.Addrs, func(addr string) bool {

@@ -125,7 +125,7 @@ func (m *Mesh) diagnose(ctx context.Context, s subject) Diagnosis {
 func (m *Mesh) subjects() []subject {
 	v := m.view.Load()
 	static := map[string]bool{}
-	for _, addr := range m.staticPeers().Addrs {
+	for _, addr := range m.staticPeers(m.cfg.Peers).Addrs {
 		static[addr] = true
 	}
 	var out []subject

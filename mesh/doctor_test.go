@@ -145,7 +145,7 @@ func TestLANIsSwitched(t *testing.T) {
 	f := fakeDiscoverer{make(chan bool, 1)}
 	found := make(chan []discovery.Group)
 	done := make(chan struct{})
-	go func() { defer close(done); a.mesh.runLAN(ctx, f, found) }()
+	go func() { defer close(done); a.mesh.lan.runWhile(ctx, f, found) }()
 	for range 2 {
 		a.mesh.SetLAN(true)
 		if !<-f.running || len(<-found) != 1 {

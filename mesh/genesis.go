@@ -39,6 +39,14 @@ func (id meshID) hint(p peer.ID) [8]byte {
 	return [8]byte(mac.Sum(nil)[:8])
 }
 
+// dhtPrefix names the members' table. A guest sees the names of protocols, and learns
+// nothing of the mesh from this one.
+func (id meshID) dhtPrefix() string {
+	mac := hmac.New(sha256.New, id[:])
+	mac.Write([]byte("llmgw dht 1"))
+	return fmt.Sprintf("/llmgw/dht/%x", mac.Sum(nil)[:8])
+}
+
 // genesisRecord is the root of a mesh. It has no time and no nonce, so that
 // every holder of a secret derives the same one.
 type genesisRecord struct {

@@ -96,6 +96,11 @@ type Config struct {
 	Secret []byte
 	Peers  []string // static peers: host:port or multiaddr, with or without /p2p/<peer ID>
 	MDNS   bool     // setting discovery.lan: announce and look for boxes by mDNS; see SetLAN
+	// DHT is the setting discovery.dht: look for missing members over a table that the
+	// members keep among themselves; see SetDHT. DHTBootstrap, the setting
+	// discovery.dht_bootstrap, are members to begin with, in the form of Peers.
+	DHT          bool
+	DHTBootstrap []string
 	// NoAutoJoin is the setting discovery.auto_join, off: see SetAutoJoin.
 	NoAutoJoin bool
 	// ArchiveDir is where a join that replaces a mesh with content keeps the old
@@ -161,7 +166,8 @@ type Mesh struct {
 	clones   *cloneWatch
 	absence  *absence
 	warden   *warden
-	lan      lanSwitch
+	lan      toggle
+	dht      toggle
 	autoJoin atomic.Bool
 	events   events
 
@@ -229,6 +235,7 @@ func newMesh(cfg Config) (*Mesh, error) {
 		return nil, err
 	}
 	m.lan.on.Store(cfg.MDNS)
+	m.dht.on.Store(cfg.DHT)
 	m.autoJoin.Store(!cfg.NoAutoJoin)
 	m.gater = newGater(m)
 	m.guests = newGuestList(m)

@@ -149,7 +149,7 @@ func (s *sightings) byMDNS(p peer.ID) *discovery.Group {
 }
 
 func (s *sightings) defaultReason(g discovery.Group) string {
-	if g.Source == "static" {
+	if g.Source != "mdns" {
 		return "not reached yet"
 	}
 	return "it is not of this mesh; it can join with a token made here"
@@ -187,11 +187,14 @@ func (m *Mesh) runDiscovery(ctx context.Context) {
 	for source, d := range m.discoverers() {
 		found := make(chan []discovery.Group)
 		work.Go(func() {
-			if _, lan := d.(*discovery.MDNS); lan {
-				m.runLAN(ctx, d, found)
-				return
+			switch source {
+			case "mdns":
+				m.lan.runWhile(ctx, d, found)
+			case "dht":
+				m.dht.runWhile(ctx, d, found)
+			default:
+				d.Run(ctx, found)
 			}
-			d.Run(ctx, found)
 		})
 		work.Go(func() { m.sights.follow(ctx, source, found) })
 	}
@@ -201,18 +204,35 @@ func (m *Mesh) runDiscovery(ctx context.Context) {
 
 func (m *Mesh) discoverers() map[string]discovery.Discoverer {
 	all := map[string]discovery.Discoverer{}
-	if static := m.staticPeers(); len(static.Addrs) > 0 {
+	if static := m.staticPeers(m.cfg.Peers); len(static.Addrs) > 0 {
 		all["static"] = static
 	}
 	all["mdns"] = &discovery.MDNS{Self: m.announcement, Complete: m.complete, Now: m.cfg.Now, Log: m.log}
+	all["dht"] = &discovery.DHT{
+		Host: memberHost{Host: m.host, m: m}, Prefix: func() string { return m.view.Load().mesh.dhtPrefix() },
+		Member: func(p peer.ID) bool { return m.view.Load().roster.active(p) }, Missing: m.missing,
+		Bootstrap: m.staticPeers(m.cfg.DHTBootstrap), Now: m.cfg.Now, Log: m.log,
+	}
 	return all
 }
 
-// staticPeers reads the setting: host:port or a multiaddr, with or without a peer
+// missing lists the members that are not connected.
+func (m *Mesh) missing() []peer.ID {
+	var out []peer.ID
+	r := m.view.Load().roster
+	for p := range r.members {
+		if p != m.self && r.active(p) && m.host.Network().Connectedness(p) != network.Connected {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// staticPeers reads a setting: host:port or a multiaddr, with or without a peer
 // ID. What cannot be read is reported and left out.
-func (m *Mesh) staticPeers() discovery.Static {
+func (m *Mesh) staticPeers(texts []string) discovery.Static {
 	static := discovery.Static{Peers: map[string]string{}}
-	for _, text := range m.cfg.Peers {
+	for _, text := range texts {
 		addr, id, err := readStatic(text)
 		if err != nil {
 			m.log.Error("static peer not understood", "peer", text, "err", err)

@@ -1,5 +1,6 @@
 // Package discovery owns ways to find addresses of other boxes: multicast DNS on
-// the links that this box is attached to, and addresses that a person gave.
+// the links that this box is attached to, addresses that a person gave, and on
+// request a table that the members of the mesh keep among themselves.
 //
 // What it finds is a hint to dial. It is never membership, which the dialled box
 // proves, and never liveness, which the connection shows: a silent network says
@@ -14,7 +15,7 @@ import (
 
 // Group is what one source knows of one box.
 type Group struct {
-	Source string // "mdns" or "static"
+	Source string // "mdns", "static" or "dht"
 	Peer   string // peer ID as claimed; empty when the source does not know it
 	Name   string // label as claimed; empty when not known
 	// Addrs are host:port, to be tried in this order.
@@ -48,15 +49,19 @@ var _ Discoverer = Static{}
 
 // Run sends the list once.
 func (s Static) Run(ctx context.Context, out chan<- []Group) {
-	groups := make([]Group, 0, len(s.Addrs))
-	for _, addr := range s.Addrs {
-		if _, _, err := net.SplitHostPort(addr); err == nil {
-			groups = append(groups, Group{Source: "static", Peer: s.Peers[addr], Addrs: []string{addr}})
-		}
-	}
 	select {
-	case out <- groups:
+	case out <- s.groups("static"):
 		<-ctx.Done()
 	case <-ctx.Done():
 	}
+}
+
+func (s Static) groups(source string) []Group {
+	groups := make([]Group, 0, len(s.Addrs))
+	for _, addr := range s.Addrs {
+		if _, _, err := net.SplitHostPort(addr); err == nil {
+			groups = append(groups, Group{Source: source, Peer: s.Peers[addr], Addrs: []string{addr}})
+		}
+	}
+	return groups
 }
