@@ -73,6 +73,13 @@ func (d *Disk) release() error {
 	return err
 }
 
+// empty drops the content of the database that is about to be closed.
+func (d *Disk) empty() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.db, d.image = nil, nil
+}
+
 func imageOf(db *badger.DB) (map[string][]byte, error) {
 	image := map[string][]byte{}
 	err := db.View(func(txn *badger.Txn) error {

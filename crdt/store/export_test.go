@@ -54,3 +54,19 @@ func (s *Store) Count(prefix string) int {
 	}
 	return n
 }
+
+// CheckFiles reads bytes as a list of tables, as a table and as what is kept beside the rows.
+func CheckFiles(data []byte) {
+	_ = wholeList(data)
+	_ = checkIndex(data)
+	if swap, err := decodeSwap(data); err == nil {
+		if again := swap.encode(); string(again) != string(data) {
+			panic("a swap that changes when it is kept")
+		}
+	}
+	if entry, err := decodeUnsent("k", data); err == nil {
+		if _, err := entry.encode(); err != nil {
+			panic(err)
+		}
+	}
+}

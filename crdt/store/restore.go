@@ -65,7 +65,12 @@ func restoreInto(dir string, backup io.Reader, o Options) error {
 		return err
 	}
 	if err := loadBackup(db, in); err != nil {
-		return errors.Join(err, closeBadger(db, o.Disk, mapped))
+		// Nothing is kept of it. Reading it would wait for the rest of the backup, in badger.
+		if o.Disk != nil {
+			o.Disk.empty()
+			return errors.Join(err, db.Close())
+		}
+		return errors.Join(err, closeBadger(db, nil, mapped))
 	}
 	if err := closeBadger(db, o.Disk, mapped); err != nil {
 		return err
@@ -87,7 +92,7 @@ func loadBackup(db *badger.DB, in *backupReader) (err error) {
 			err = fmt.Errorf("%v: %w", r, ErrBadBackup)
 		}
 	}()
-	if err := db.Load(in, loadPending); err != nil {
+	if err := db.Load(&frames{r: in}, loadPending); err != nil {
 		return fmt.Errorf("%w: %w", ErrBadBackup, err)
 	}
 	return in.check()
