@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,10 +70,11 @@ func bestProfile(m catalog.Model) catalog.Profile {
 
 // problemOf says why a wanted model is not served and what to do.
 func problemOf(v *view, m catalog.Model, loaded bool) (problem, fix string) {
-	if loaded || m.Scale.Min == 0 || m.State == catalog.ModelStopped {
+	d, ok := v.decision(m.ID)
+	wanted := m.Scale.Min > 0 || ok && (d.Unsatisfied || d.Owner != "")
+	if loaded || !wanted || m.State == catalog.ModelStopped {
 		return "", ""
 	}
-	d, ok := v.decision(m.ID)
 	switch {
 	case !ok:
 		return "no decision was taken about it yet", ""
@@ -174,6 +176,9 @@ func (a admin) Load(ctx context.Context, r ui.LoadRequest) (ui.LoadResult, error
 		return ui.LoadResult{}, err
 	}
 	result := ui.LoadResult{Model: m.Name}
+	if r.OnDemand {
+		return a.loadOnDemand(ctx, m, r, result)
+	}
 	pin := m.Pin
 	if r.Node != "" {
 		warning := ""
@@ -189,6 +194,22 @@ func (a admin) Load(ctx context.Context, r ui.LoadRequest) (ui.LoadResult, error
 		return nil
 	})
 	if err != nil {
+		return ui.LoadResult{}, err
+	}
+	a.retry(m.ID)
+	if err := a.offer(ctx); err != nil {
+		return ui.LoadResult{}, err
+	}
+	result.NodeName, result.Reason = a.expect(m.ID)
+	return result, nil
+}
+
+// loadOnDemand loads a model as a request would: it stays until it is idle.
+func (a admin) loadOnDemand(ctx context.Context, m catalog.Model, r ui.LoadRequest, result ui.LoadResult) (ui.LoadResult, error) {
+	if r.Node != "" {
+		return ui.LoadResult{}, &ui.Error{Kind: ui.BadInput, Message: "a model that is loaded on demand goes where it fits, not to a node of choice", Hint: "leave out --node or --on-demand"}
+	}
+	if err := a.wantOnce(m); err != nil {
 		return ui.LoadResult{}, err
 	}
 	a.retry(m.ID)
@@ -250,7 +271,27 @@ func (a admin) Unload(ctx context.Context, r ui.UnloadRequest) (ui.UnloadResult,
 	if err != nil {
 		return ui.UnloadResult{}, err
 	}
-	return ui.UnloadResult{Model: m.Name}, a.offer(ctx)
+	a.wants.end(func(o oneWant) bool { return o.model == m.ID })
+	return ui.UnloadResult{Model: m.Name}, errors.Join(a.vacateDemand(m.ID), a.offer(ctx))
+}
+
+// vacateDemand takes away the slots that requests had asked for: the model's
+// settings do not say that they should end.
+func (a admin) vacateDemand(model string) error {
+	all, err := a.catalog.Assignments()
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.Model != model || s.Owner == "" || !s.Demand {
+			continue
+		}
+		vacant := catalog.Assignment{Model: model, Slot: s.Slot, Epoch: s.Epoch + 1, Steward: a.mesh.Self(), Reason: "unloaded"}
+		if err := a.catalog.PutAssignment(vacant); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Pull gets weights onto this box and writes the catalog entry.

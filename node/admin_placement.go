@@ -35,7 +35,7 @@ func (a admin) Why(_ context.Context, r ui.WhyRequest) (ui.WhyResult, error) {
 	out := ui.WhyResult{Model: m.Name, State: string(m.State)}
 	out.Problem, out.Fix = problemOf(v, m, v.route(m).Loaded)
 	for _, e := range placement.Why(v.input, m.ID) {
-		slot := ui.WhySlot{Slot: e.Slot, Owner: e.Owner, Reason: e.Reason, Epoch: e.Epoch, Steward: v.name(e.Steward), Unsatisfied: e.Unsatisfied}
+		slot := ui.WhySlot{Slot: e.Slot, Owner: e.Owner, Reason: e.Reason, Epoch: e.Epoch, Steward: v.name(e.Steward), Unsatisfied: e.Unsatisfied, Device: e.Device, Demand: e.Demand}
 		if e.Owner != "" {
 			slot.Owner = v.name(e.Owner)
 		}
@@ -188,6 +188,9 @@ func (a admin) SetNode(ctx context.Context, r ui.NodeRequest) (ui.NodeResult, er
 	if !ok {
 		return ui.NodeResult{}, unknownNode(v, r.Node)
 	}
+	if err := knownDevices(v, n, r); err != nil {
+		return ui.NodeResult{}, err
+	}
 	err := a.catalog.UpdateNode(n.ID, func(s *catalog.NodeSettings) error {
 		for key, value := range r.Labels {
 			if value == "" {
@@ -200,7 +203,7 @@ func (a admin) SetNode(ctx context.Context, r ui.NodeRequest) (ui.NodeResult, er
 			s.Location = *r.Location
 		}
 		if r.Cordoned != nil {
-			s.Cordoned = *r.Cordoned
+			cordon(s, *r.Cordoned, r.Devices)
 		}
 		return nil
 	})
@@ -211,4 +214,33 @@ func (a admin) SetNode(ctx context.Context, r ui.NodeRequest) (ui.NodeResult, er
 		return ui.NodeResult{}, err
 	}
 	return ui.NodeResult{Node: nodeOf(a.view.Load(), n)}, nil
+}
+
+// cordon sets or lifts a cordon, of the node or of some of its devices.
+func cordon(s *catalog.NodeSettings, cordoned bool, devices []string) {
+	if len(devices) == 0 {
+		s.Cordoned = cordoned
+		return
+	}
+	s.CordonedDevices = slices.DeleteFunc(s.CordonedDevices, func(d string) bool { return slices.Contains(devices, d) })
+	if cordoned {
+		s.CordonedDevices = append(s.CordonedDevices, devices...)
+	}
+}
+
+// knownDevices refuses a device that a node that is heard has not got.
+func knownDevices(v *view, n mesh.Node, r ui.NodeRequest) error {
+	if r.Cordoned == nil && len(r.Devices) > 0 {
+		return &ui.Error{Kind: ui.BadInput, Message: "devices are given, and not whether they are cordoned"}
+	}
+	var ids []string
+	for _, d := range n.Presence.Inventory.Devices {
+		ids = append(ids, d.ID)
+	}
+	for _, id := range r.Devices {
+		if isLive(n) && *r.Cordoned && !slices.Contains(ids, id) {
+			return &ui.Error{Kind: ui.NotFound, Message: fmt.Sprintf("%s has no device %q", v.name(n.ID), id), Hint: "it has: " + strings.Join(ids, ", ")}
+		}
+	}
+	return nil
 }

@@ -65,6 +65,7 @@ func (c *controller) round() error {
 		return err
 	}
 	n.mesh.SetPresence(v.own)
+	n.endWants(v)
 	if !c.settle(v) || n.stopping.Load() {
 		return nil
 	}
@@ -158,11 +159,14 @@ func (n *Node) shard(v *view, a placement.Action) (catalog.Shard, error) {
 		if !ok {
 			return catalog.Shard{}, fmt.Errorf("its file %s is not on this disk", m.Source.Digest)
 		}
-		inventory := n.hardware.Inventory(context.Background())
+		devices, err := device(n.hardware.Inventory(context.Background()), a.Device)
+		if err != nil {
+			return catalog.Shard{}, err
+		}
 		host, _ := os.Hostname()
 		return catalog.Shard{
 			Model: m, Profile: profile, Slot: a.Slot, Epoch: a.Epoch, Weights: weights,
-			Devices: inventory.Devices[len(inventory.Devices)-1:], Hostname: host,
+			Devices: devices, Hostname: host,
 		}, nil
 	}
 	return catalog.Shard{}, fmt.Errorf("model %s: %w", a.Model, catalog.ErrNotFound)

@@ -83,6 +83,8 @@ type Node struct {
 	again    sync.Once     // closes restart
 	kick     chan struct{} // capacity 1: something the control loop looks at changed
 	fetches  fetches
+	wants    wants
+	usage    usage
 	declared declaredModels
 	engines  engineList
 
@@ -203,7 +205,7 @@ var errRestart = errors.New("restart")
 func (n *Node) shutdown(servers map[string]*server, stopEngines bool) {
 	n.log.Info("stopping: no new requests, membership stays", "engines_end", stopEngines)
 	n.stopping.Store(true)
-	n.mesh.SetPresence(n.presence())
+	n.mesh.SetPresence(n.presence(n.view.Load().models))
 	ctx, cancel := context.WithTimeout(context.Background(), drainStreams)
 	defer cancel()
 	var done sync.WaitGroup

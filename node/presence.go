@@ -9,14 +9,17 @@ import (
 	"llmgw/mesh/catalog"
 )
 
-// presence is what this node tells of itself now.
-func (n *Node) presence() catalog.Presence {
+// presence is what this node tells of itself now, given the catalog's models.
+func (n *Node) presence(models []catalog.Model) catalog.Presence {
 	engines, known := n.engines.get()
+	replicas := n.supervisor.Status()
+	n.usage.tell(replicas, models, n.now())
 	return catalog.Presence{
 		Peer: n.mesh.Self(), Name: n.cfg.Name, Version: n.build.Version, API: n.apiAddresses(),
 		Inventory: n.hardware.Inventory(context.Background()),
 		Engines:   engines,
-		Replicas:  n.supervisor.Status(),
+		Replicas:  replicas,
+		Wants:     n.wants.list(),
 		Weights:   n.fetch.Digests(),
 		Fetches:   n.fetches.list(),
 		Stopping:  n.stopping.Load(),

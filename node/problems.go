@@ -62,8 +62,8 @@ func (a admin) modelProblems(v *view) []ui.Problem {
 	var out []ui.Problem
 	wanted := false
 	for _, m := range v.models {
-		wanted = wanted || m.Scale.Min > 0
 		loaded := v.route(m).Loaded
+		wanted = wanted || m.Scale.Min > 0 || loaded
 		if problem, fix := problemOf(v, m, loaded); problem != "" {
 			out = append(out, ui.Problem{Text: fmt.Sprintf("%s is wanted and not served: %s", m.Name, problem), Fix: fix})
 		}

@@ -94,10 +94,13 @@ func (l local) Target(model string, _ uint64) (relay.Target, func(), error) {
 	if err != nil {
 		return relay.Target{}, nil, refusal(err)
 	}
+	id := catalog.AssignmentID{Model: catalog.FoldName(t.Model), Slot: t.Slot}
+	l.usage.touch(id, l.now())
+	done := func() { l.usage.touch(id, l.now()); release() }
 	return relay.Target{
 		URL: t.URL, Key: t.Key, Model: t.Model, Slot: t.Slot, Epoch: t.Epoch, Digest: t.Digest, Engine: t.Engine,
 		KeepAlive: t.Engine == catalog.EngineSim,
-	}, release, nil
+	}, done, nil
 }
 
 func refusal(err error) *relay.Refusal {

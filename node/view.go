@@ -89,7 +89,7 @@ func (d deadSince) gone(nodes []mesh.Node, now time.Time) map[string]bool {
 func (n *Node) look() (*view, error) {
 	n.looking.Lock()
 	defer n.looking.Unlock()
-	v, err := n.newView(n.presence())
+	v, err := n.newView()
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (n *Node) look() (*view, error) {
 
 // newView reads everything that a decision depends on. It is called with
 // looking held.
-func (n *Node) newView(own catalog.Presence) (*view, error) {
+func (n *Node) newView() (*view, error) {
 	models, err := n.catalog.Models()
 	if err != nil {
 		return nil, err
@@ -108,6 +108,7 @@ func (n *Node) newView(own catalog.Presence) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	own := n.presence(models)
 	v := &view{own: own, models: models, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}}
 	said, err := n.catalog.NodeSettings()
 	if err != nil {

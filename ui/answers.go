@@ -62,6 +62,8 @@ type Overview struct {
 type LoadRequest struct {
 	Model string `json:"model"`
 	Node  string `json:"node"`
+	// OnDemand loads as a request would: within Scale.Max, until it is idle.
+	OnDemand bool `json:"on_demand"`
 }
 
 // LoadResult tells what was written. The replica is usually not ready yet.

@@ -303,7 +303,7 @@ func sample() Overview {
 				DiskFree: ptr(int64(412 << 30)),
 				Fetches:  []Fetch{{Source: "wheel:big==1!model.gguf", As: "gemma3-270m", Phase: "downloading", Done: 41 << 20, Total: ptr(int64(241 << 20))}}},
 			{ID: cellar, Name: "cellar", Role: "admin", State: NodeLive, Version: "0.1.0", API: []string{"192.0.2.8:8770"},
-				LastContactSeconds: ptr(0.6), SkewSeconds: ptr(0.01), Labels: []string{"zone=cellar"}, Location: "downstairs", Cordoned: true,
+				LastContactSeconds: ptr(0.6), SkewSeconds: ptr(0.01), Labels: []string{"zone=cellar"}, Location: "downstairs", Cordoned: true, CordonedDevices: []string{"GPU-1"},
 				Hardware: Hardware{Arch: "amd64", OS: "linux", Threads: ptr(8),
 					Devices: []Device{
 						{ID: "GPU-1", Kind: "nvidia", Name: "RTX 4090", MemoryTotal: ptr(int64(24 << 30)), MemoryFree: ptr(int64(1 << 30)), BusyPercent: ptr(88.0)},

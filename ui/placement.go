@@ -33,6 +33,8 @@ type WhySlot struct {
 	Owner       string          `json:"owner"` // node name; empty: nobody
 	Reason      string          `json:"reason"`
 	Epoch       uint64          `json:"epoch"`
+	Device      string          `json:"device"`  // ID of the owner's device; empty: the CPU
+	Demand      bool            `json:"demand"`  // requests asked for it; it stays until it is idle
 	Steward     string          `json:"steward"` // name of the node that decides it
 	Unsatisfied bool            `json:"unsatisfied"`
 	Nodes       List[Candidate] `json:"nodes"`
@@ -93,6 +95,7 @@ type NodeRequest struct {
 	Labels   map[string]string `json:"labels"` // set or replaced one by one; an empty value removes
 	Location *string           `json:"location"`
 	Cordoned *bool             `json:"cordoned"`
+	Devices  List[string]      `json:"devices"` // IDs: cordoned is meant for these alone
 }
 
 // NodeResult is the node as it is after a change.

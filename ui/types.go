@@ -97,7 +97,8 @@ type Node struct {
 	Stopping           bool         `json:"stopping"`
 	Labels             List[string] `json:"labels"` // key=value, sorted
 	Location           string       `json:"location"`
-	Cordoned           bool         `json:"cordoned"` // gets no new replicas
+	Cordoned           bool         `json:"cordoned"`         // gets no new replicas
+	CordonedDevices    List[string] `json:"cordoned_devices"` // IDs; get no new replicas
 	Hardware           Hardware     `json:"hardware"`
 	Engines            List[Engine] `json:"engines"`
 	DiskFree           *int64       `json:"disk_free"` // bytes where weights go

@@ -16,14 +16,14 @@ import (
 
 func newLoad() *cobra.Command {
 	var at string
-	var wait bool
+	var wait, onDemand bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "load MODEL", Short: "Serve a model", Args: exactly(1, "a model"),
-		Long: "Serve a model: one replica, where it fits or on the given node.\n\nExamples:\n  llmgw load smollm2\n  llmgw load smollm2 --node box-b\n  llmgw load smollm2 --wait",
+		Long: "Serve a model: one replica, where it fits or on the given node.\n\nExamples:\n  llmgw load smollm2\n  llmgw load smollm2 --node box-b\n  llmgw load smollm2 --wait\n  llmgw load smollm2 --on-demand     as a request would: until it is idle",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withDaemon(cmd, func(c *ui.Client) error {
-				r, err := c.Load(cmd.Context(), ui.LoadRequest{Model: args[0], Node: at})
+				r, err := c.Load(cmd.Context(), ui.LoadRequest{Model: args[0], Node: at, OnDemand: onDemand})
 				if err != nil {
 					return err
 				}
@@ -37,6 +37,7 @@ func newLoad() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&at, "node", "", "name or peer ID of the node that shall hold it (a pin)")
+	cmd.Flags().BoolVar(&onDemand, "on-demand", false, "load it as a request would, within scale --max: it stays until it is idle")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it serves")
 	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "with --wait: give up after this long")
 	return cmd

@@ -106,12 +106,16 @@ func newUncordon() *cobra.Command {
 }
 
 func cordonVerb(verb, short string, cordoned bool) *cobra.Command {
-	return &cobra.Command{
+	var devices []string
+	cmd := &cobra.Command{
 		Use: verb + " NODE", Short: short, Args: exactly(1, "the name or peer ID of a node"),
+		Long: short + ".\n\nExamples:\n  llmgw " + verb + " box-b\n  llmgw " + verb + " box-b --device GPU-1234     one device; llmgw nodes --json lists them",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return setNode(cmd, ui.NodeRequest{Node: args[0], Cordoned: &cordoned})
+			return setNode(cmd, ui.NodeRequest{Node: args[0], Cordoned: &cordoned, Devices: devices})
 		},
 	}
+	cmd.Flags().StringArrayVar(&devices, "device", nil, "ID of a device that is meant alone; may be given several times")
+	return cmd
 }
 
 func newLabel() *cobra.Command {
@@ -144,7 +148,8 @@ func newLabel() *cobra.Command {
 func setNode(cmd *cobra.Command, r ui.NodeRequest) error {
 	return send(cmd, (*ui.Client).SetNode, r, func(w io.Writer, res ui.NodeResult) {
 		n := res.Node
-		fmt.Fprintf(w, "%s: labels %s; location %s; cordoned: %t\n", n.Name, orDash(joinComma(n.Labels)), orDash(n.Location), n.Cordoned)
+		fmt.Fprintf(w, "%s: labels %s; location %s; cordoned: %t; cordoned devices: %s\n", n.Name, orDash(joinComma(n.Labels)), orDash(n.Location),
+			n.Cordoned, orDash(joinComma(n.CordonedDevices)))
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"llmgw/mesh/catalog"
 )
@@ -27,8 +28,8 @@ func DefaultProfile(format string) (catalog.Profile, bool) {
 }
 
 // ChooseProfile picks the profile that a node with these engines runs m under:
-// of those whose engine is installed the one with the highest priority, ties
-// by ID. missing names the engines that would do, when none is installed.
+// of those whose engine is installed the one with the highest priority, then
+// the format's default engine, then by ID. missing names the engines that would do, when none is installed.
 func ChooseProfile(m catalog.Model, installed []catalog.EngineInfo) (p catalog.Profile, missing []string, ok bool) {
 	profiles := slices.Clone(m.Profiles)
 	if len(profiles) == 0 {
@@ -38,7 +39,10 @@ func ChooseProfile(m catalog.Model, installed []catalog.EngineInfo) (p catalog.P
 		}
 		profiles = []catalog.Profile{fallback}
 	}
-	slices.SortStableFunc(profiles, func(a, b catalog.Profile) int { return b.Priority - a.Priority })
+	usual, _ := DefaultEngine(m.Source.Format)
+	slices.SortFunc(profiles, func(a, b catalog.Profile) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(rank(a, usual), rank(b, usual)), strings.Compare(a.ID, b.ID))
+	})
 	for _, p := range profiles {
 		if slices.ContainsFunc(installed, func(e catalog.EngineInfo) bool { return e.Name == p.Engine }) {
 			return p, nil, true
@@ -46,6 +50,13 @@ func ChooseProfile(m catalog.Model, installed []catalog.EngineInfo) (p catalog.P
 		missing = append(missing, p.Engine)
 	}
 	return catalog.Profile{}, missing, false
+}
+
+func rank(p catalog.Profile, usual string) int {
+	if p.Engine == usual {
+		return 0
+	}
+	return 1
 }
 
 // lacks says what keeps n from ever serving m as things are, memory aside;
@@ -63,34 +74,133 @@ func lacks(m catalog.Model, n Node) string {
 	return ""
 }
 
-// unfit says why n cannot be given a slot of m now; empty if it can. Memory
-// that could not be measured is unknown, not zero: it refuses nothing.
-func (p *planner) unfit(m catalog.Model, n Node) string {
-	if !n.Live {
+// refusal says why a node cannot be given a slot; memory: for want of it alone.
+type refusal struct {
+	text   string
+	memory bool
+}
+
+func because(text string) refusal { return refusal{text: text} }
+
+// fit finds the device of n that a slot of m can have; refused says why none.
+func (p *planner) fit(m catalog.Model, slot int, n Node) (device string, refused refusal) {
+	if why := p.closed(m, n); why != "" {
+		return "", because(why)
+	}
+	if holds(m, slot, n) { // its memory is taken already
+		return residentOn(m, slot, n), refusal{}
+	}
+	if why := lacks(m, n); why != "" {
+		return "", because(why)
+	}
+	var open []catalog.Device
+	why := []string{}
+	memory := false
+	for _, d := range p.usable(m, n) {
+		room, known := p.room(n, d)
+		switch {
+		case slices.Contains(n.Settings.CordonedDevices, d.ID):
+			why = append(why, "its device "+d.ID+" is cordoned")
+		case known && need(m, n) > room:
+			memory = true
+			why = append(why, fmt.Sprintf("needs %s of memory, %s is free there", size(need(m, n)), size(max(room, 0)))+onDevice(d))
+		default:
+			open = append(open, d)
+		}
+	}
+	if len(open) == 0 {
+		return "", refusal{strings.Join(why, ", "), memory}
+	}
+	best := slices.MinFunc(open, func(a, b catalog.Device) int { return p.compareDevices(n, a, b) })
+	return assignedID(best), refusal{}
+}
+
+// closed says why a node is given nothing now, or not this model.
+func (p *planner) closed(m catalog.Model, n Node) string {
+	switch {
+	case !n.Live:
 		return "does not answer now"
-	}
-	if n.Presence.Stopping {
+	case n.Presence.Stopping:
 		return "is stopping"
-	}
-	if !n.Presence.Complete {
+	case !n.Presence.Complete:
 		return "has just started and has not told yet what it has"
-	}
-	if n.Settings.Cordoned {
+	case n.Settings.Cordoned:
 		return "is cordoned"
 	}
-	if why := cmp.Or(m.Labels.Refuses(n.Settings.Labels), lacks(m, n)); why != "" {
-		return why
-	}
-	profile, _, _ := ChooseProfile(m, n.Presence.Engines)
-	free := n.Presence.Inventory.RAMFree
-	if free == nil {
+	return m.Labels.Refuses(n.Settings.Labels)
+}
+
+// cpuID is what inventories call the CPU.
+const cpuID = "cpu"
+
+// deviceID is the device of an assignment, which leaves the CPU out.
+func deviceID(assigned string) string { return cmp.Or(assigned, cpuID) }
+
+func assignedID(d catalog.Device) string {
+	if d.Kind == catalog.DeviceCPU {
 		return ""
 	}
-	need, room := m.MemoryNeed(profile), *free-p.spoken[n.ID]
-	if need > room {
-		return fmt.Sprintf("needs %s of memory, %s is free there", size(need), size(max(room, 0)))
+	return d.ID
+}
+
+func onDevice(d catalog.Device) string {
+	if d.Kind == catalog.DeviceCPU {
+		return ""
 	}
-	return ""
+	return " on " + d.ID
+}
+
+// devices are what a node told, and its CPU also when it told none. The CPU's
+// memory is the box's.
+func devices(n Node) []catalog.Device {
+	inv := n.Presence.Inventory
+	out := slices.Clone(inv.Devices)
+	i := slices.IndexFunc(out, func(d catalog.Device) bool { return d.Kind == catalog.DeviceCPU })
+	if i < 0 {
+		out, i = append(out, catalog.Device{Kind: catalog.DeviceCPU, MemoryTotal: inv.RAMTotal, MemoryFree: inv.RAMFree}), len(out)
+	}
+	out[i].ID = cpuID
+	if out[i].MemoryFree == nil {
+		out[i].MemoryFree = inv.RAMFree
+	}
+	return out
+}
+
+// usable are the devices that the engine of m on n computes on.
+func (p *planner) usable(m catalog.Model, n Node) []catalog.Device {
+	profile, _, _ := ChooseProfile(m, n.Presence.Engines)
+	i := slices.IndexFunc(n.Presence.Engines, func(e catalog.EngineInfo) bool { return e.Name == profile.Engine })
+	if i < 0 {
+		return nil
+	}
+	return slices.DeleteFunc(devices(n), func(d catalog.Device) bool { return !n.Presence.Engines[i].ComputesOn(d.Kind) })
+}
+
+// room is the memory of a device that is not spoken for; false if unknown.
+// Memory that could not be measured is unknown, not zero: it refuses nothing.
+func (p *planner) room(n Node, d catalog.Device) (int64, bool) {
+	if d.MemoryFree == nil {
+		return 0, false
+	}
+	return *d.MemoryFree - p.spoken[place{n.ID, d.ID}], true
+}
+
+// compareDevices orders the devices of one node, the better first: accelerators,
+// then the fewest slots, then the most room, unknown last.
+func (p *planner) compareDevices(n Node, a, b catalog.Device) int {
+	cpu := func(d catalog.Device) int {
+		if d.Kind == catalog.DeviceCPU {
+			return 1
+		}
+		return 0
+	}
+	roomA, _ := p.room(n, a)
+	roomB, _ := p.room(n, b)
+	return cmp.Or(
+		cmp.Compare(cpu(a), cpu(b)),
+		cmp.Compare(p.on[place{n.ID, a.ID}], p.on[place{n.ID, b.ID}]),
+		cmp.Compare(roomB, roomA),
+		strings.Compare(a.ID, b.ID))
 }
 
 func size(bytes int64) string {

@@ -12,6 +12,8 @@ type Action struct {
 	Slot  int
 	Epoch uint64
 	Run   bool // else release
+	// Device of self to run on; empty: the CPU.
+	Device string
 	// Reason of a release, for a person.
 	Reason string
 }
@@ -54,7 +56,7 @@ func Reconcile(self string, in Input) []Action {
 // own checks the labels once more where the replica would run: what another
 // node decided from old settings is not carried out.
 func (p *planner) own(me Node, a catalog.Assignment) Action {
-	action := Action{Model: a.Model, Slot: a.Slot, Epoch: a.Epoch, Run: true}
+	action := Action{Model: a.Model, Slot: a.Slot, Epoch: a.Epoch, Run: true, Device: a.Device}
 	for _, m := range p.models {
 		if m.ID != a.Model {
 			continue

@@ -51,7 +51,8 @@ func explain(in Input, d Decision) Explanation {
 		c := Candidate{Node: n.ID, Owns: n.ID == current.Owner && current.Owner != "", Slots: p.slots[n.ID]}
 		c.Serves = servesSince(p.models[i], d.Slot, n) != 0
 		if !c.Serves {
-			c.Why = p.unfit(p.models[i], n)
+			_, why := p.fit(p.models[i], d.Slot, n)
+			c.Why = why.text
 		}
 		if n.Gone {
 			c.Why = "left, or has not answered for long"
@@ -102,6 +103,12 @@ func WhatIf(in Input, change Change) []Outcome {
 		id := catalog.AssignmentID{Model: d.Model, Slot: d.Slot}
 		reasons[id] = d.Reason
 		wanted[id] = d.Owner != "" || d.Unsatisfied
+	}
+	for _, a := range changed.Assignments { // what had to make room
+		id := catalog.AssignmentID{Model: a.Model, Slot: a.Slot}
+		if a.Owner == "" && before[id] != "" && !wanted[id] {
+			wanted[id], reasons[id] = true, a.Reason
+		}
 	}
 	var out []Outcome
 	for id, ok := range wanted {
@@ -155,18 +162,63 @@ func (c Change) apply(in Input) Input {
 	return out
 }
 
-// settle carries a plan out on paper.
+// settleRounds is how often a plan is carried out on paper: what makes room in
+// one round lets another in in the next.
+const settleRounds = 4
+
+// settle carries plans out on paper until they ask for nothing more.
 func settle(in Input) Input {
-	for _, d := range Plan(in) {
-		if d.Write == nil {
-			continue
+	for range settleRounds {
+		wrote := false
+		for _, d := range Plan(in) {
+			if d.Write == nil {
+				continue
+			}
+			wrote = true
+			in.Assignments = slices.DeleteFunc(slices.Clone(in.Assignments), func(a catalog.Assignment) bool {
+				return a.Model == d.Model && a.Slot == d.Slot
+			})
+			in.Assignments = append(in.Assignments, *d.Write)
 		}
-		in.Assignments = slices.DeleteFunc(slices.Clone(in.Assignments), func(a catalog.Assignment) bool {
-			return a.Model == d.Model && a.Slot == d.Slot
-		})
-		in.Assignments = append(in.Assignments, *d.Write)
+		nodes, ended := released(in)
+		if !wrote && !ended {
+			return in
+		}
+		in.Nodes = nodes
 	}
 	return in
+}
+
+// released are the nodes after the replicas of vacant slots ended and gave their
+// memory back.
+func released(in Input) (nodes []Node, ended bool) {
+	p := newPlanner(in)
+	nodes = slices.Clone(in.Nodes)
+	for i, n := range nodes {
+		presence := &nodes[i].Presence
+		presence.Replicas = nil
+		presence.Inventory.Devices = devices(n)
+		for _, r := range n.Presence.Replicas {
+			a, known := p.owned[catalog.AssignmentID{Model: r.Model, Slot: r.Slot}]
+			if !known || a.Owner != "" {
+				presence.Replicas = append(presence.Replicas, r)
+				continue
+			}
+			ended = true
+			m, _ := p.model(r.Model)
+			giveBack(presence.Inventory.Devices, r, need(m, n))
+		}
+	}
+	return nodes, ended
+}
+
+func giveBack(devices []catalog.Device, r catalog.ReplicaStatus, bytes int64) {
+	for i, d := range devices {
+		if d.MemoryFree != nil && on(r, d) {
+			free := *d.MemoryFree + bytes
+			devices[i].MemoryFree = &free
+		}
+	}
 }
 
 func owners(in Input) map[catalog.AssignmentID]string {

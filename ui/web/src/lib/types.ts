@@ -87,6 +87,7 @@ export interface Node {
   labels: string[]
   location: string
   cordoned: boolean
+  cordoned_devices: string[]
   hardware: Hardware
   engines: Engine[]
   disk_free: number | null

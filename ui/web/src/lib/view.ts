@@ -157,6 +157,7 @@ function tidyNode(n: Node): Node {
     engines: n.engines ?? [],
     fetches: n.fetches ?? [],
     labels: n.labels ?? [],
+    cordoned_devices: n.cordoned_devices ?? [],
     hardware: { ...h, devices: h.devices ?? [], notes: h.notes ?? [] },
   }
 }

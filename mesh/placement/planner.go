@@ -1,0 +1,124 @@
+package placement
+
+import (
+	"slices"
+	"strings"
+
+	"llmgw/mesh/catalog"
+)
+
+// planner is the working state of one Plan.
+type planner struct {
+	models []catalog.Model
+	nodes  []Node
+	before map[catalog.AssignmentID]catalog.Assignment // as stored
+	owned  map[catalog.AssignmentID]catalog.Assignment // with what was given since
+	slots  map[string]int                              // slots owned or given, by node
+	on     map[place]int                               // the same, by device
+	spoken map[place]int64                             // bytes promised to replicas that hold none yet
+	// evicted are slots that must make room, with the reason.
+	evicted map[catalog.AssignmentID]string
+}
+
+// place is a device of a node.
+type place struct{ node, device string }
+
+func newPlanner(in Input) *planner {
+	p := &planner{
+		models:  slices.SortedFunc(slices.Values(in.Models), func(a, b catalog.Model) int { return strings.Compare(a.ID, b.ID) }),
+		nodes:   slices.SortedFunc(slices.Values(in.Nodes), func(a, b Node) int { return strings.Compare(a.ID, b.ID) }),
+		before:  make(map[catalog.AssignmentID]catalog.Assignment, len(in.Assignments)),
+		owned:   make(map[catalog.AssignmentID]catalog.Assignment, len(in.Assignments)),
+		slots:   map[string]int{},
+		on:      map[place]int{},
+		spoken:  map[place]int64{},
+		evicted: map[catalog.AssignmentID]string{},
+	}
+	for _, a := range in.Assignments {
+		id := catalog.AssignmentID{Model: a.Model, Slot: a.Slot}
+		p.before[id], p.owned[id] = a, a
+		p.promise(a)
+	}
+	return p
+}
+
+// promise counts a slot for its owner and, until the replica is Ready, the
+// memory that measured free memory does not show yet.
+func (p *planner) promise(a catalog.Assignment) {
+	n, ok := p.node(a.Owner)
+	if !ok {
+		return
+	}
+	at := place{a.Owner, deviceID(a.Device)}
+	p.slots[a.Owner]++
+	p.on[at]++
+	if r, ok := n.Presence.Replica(a.Model, a.Slot); ok && r.State == catalog.ReplicaReady {
+		return
+	}
+	if m, ok := p.model(a.Model); ok {
+		p.spoken[at] += need(m, n)
+	}
+}
+
+// need is the memory of one replica of m on n; 0 if no engine there runs it.
+func need(m catalog.Model, n Node) int64 {
+	profile, _, ok := ChooseProfile(m, n.Presence.Engines)
+	if !ok {
+		return 0
+	}
+	return m.MemoryNeed(profile)
+}
+
+func (p *planner) model(id string) (catalog.Model, bool) {
+	i := slices.IndexFunc(p.models, func(m catalog.Model) bool { return m.ID == id })
+	if i < 0 {
+		return catalog.Model{}, false
+	}
+	return p.models[i], true
+}
+
+func (p *planner) node(id string) (Node, bool) {
+	i := slices.IndexFunc(p.nodes, func(n Node) bool { return n.ID == id })
+	if i < 0 {
+		return Node{}, false
+	}
+	return p.nodes[i], true
+}
+
+// name is what a reason calls a node.
+func (p *planner) name(id string) string {
+	if n, ok := p.node(id); ok && n.Name != "" {
+		return n.Name
+	}
+	return id
+}
+
+func (p *planner) highestSlot(model string) int {
+	highest := -1
+	for id := range p.owned {
+		if id.Model == model {
+			highest = max(highest, id.Slot)
+		}
+	}
+	return highest
+}
+
+// wanted is how many replicas of m there should be now: Scale.Min, and up to
+// Scale.Max as many as the requests of a node that is heard wait for.
+func (p *planner) wanted(m catalog.Model) int {
+	wanted := m.Scale.Min
+	if m.State == catalog.ModelStopped {
+		return wanted
+	}
+	for _, n := range p.nodes {
+		if !n.Live {
+			continue
+		}
+		for _, w := range n.Presence.Wants {
+			if w.Model == m.ID {
+				wanted = max(wanted, min(max(w.Replicas, 1), m.Scale.Max))
+			}
+		}
+	}
+	return wanted
+}

@@ -1,0 +1,105 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"llmgw/mesh/catalog"
+)
+
+// victim is a slot that could make room.
+type victim struct {
+	id    catalog.AssignmentID
+	used  int64
+	bytes int64
+}
+
+// makeRoom looks at nodes that want nothing but memory for a slot of m. Where
+// memory is about to become free it waits for that; else it takes slots away on
+// the node where the fewest have to go. The answer says what the slot waits for;
+// empty: no room can be made.
+func (p *planner) makeRoom(m catalog.Model, current catalog.Assignment, full []Node) string {
+	var best []victim
+	where := ""
+	for _, n := range p.byRank(m, current.Slot, full) {
+		for _, d := range p.usable(m, n) {
+			room, known := p.room(n, d)
+			if !known || slices.Contains(n.Settings.CordonedDevices, d.ID) {
+				continue
+			}
+			missing := need(m, n) - room - p.leaving(n, d)
+			if missing <= 0 {
+				return fmt.Sprintf("waits for memory on %s that is about to be free", p.name(n.ID))
+			}
+			victims := p.enough(n, d, missing)
+			if victims != nil && (best == nil || len(victims) < len(best)) {
+				best, where = victims, n.ID
+			}
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	var names []string
+	for _, v := range best {
+		p.evict(v.id, fmt.Sprintf("not used for longest, and %s needs its memory", m.Name))
+		names = append(names, v.id.Model)
+	}
+	return fmt.Sprintf("waits for memory on %s: %s makes room", p.name(where), strings.Join(names, ", "))
+}
+
+func (p *planner) byRank(m catalog.Model, slot int, nodes []Node) []Node {
+	return slices.SortedFunc(slices.Values(nodes), func(a, b Node) int {
+		return cmp.Or(cmp.Compare(rendezvous(m.ID, slot, b.ID), rendezvous(m.ID, slot, a.ID)), strings.Compare(a.ID, b.ID))
+	})
+}
+
+// leaving is the memory of replicas that hold some and whose slot is no longer
+// their node's.
+func (p *planner) leaving(n Node, d catalog.Device) (bytes int64) {
+	for _, r := range n.Presence.Replicas {
+		id := catalog.AssignmentID{Model: r.Model, Slot: r.Slot}
+		if p.owned[id].Owner == n.ID && p.evicted[id] == "" || !on(r, d) || r.PID == 0 && r.State != catalog.ReplicaReady {
+			continue
+		}
+		if m, ok := p.model(r.Model); ok {
+			bytes += need(m, n)
+		}
+	}
+	return bytes
+}
+
+// on says whether a replica runs on a device; one that does not tell is on the CPU.
+func on(r catalog.ReplicaStatus, d catalog.Device) bool {
+	return r.Device == d.ID || r.Device == "" && d.Kind == catalog.DeviceCPU
+}
+
+// enough picks slots on a device that free so many bytes, those used longest ago
+// first; nil if all that may go are too few.
+func (p *planner) enough(n Node, d catalog.Device, missing int64) []victim {
+	var all []victim
+	for _, r := range n.Presence.Replicas {
+		id := catalog.AssignmentID{Model: r.Model, Slot: r.Slot}
+		m, known := p.model(r.Model)
+		a := p.owned[id]
+		if !known || a.Owner != n.ID || !a.Demand || r.Slot < p.wanted(m) || r.InFlight > 0 || r.State != catalog.ReplicaReady || !on(r, d) || p.evicted[id] != "" {
+			continue
+		}
+		all = append(all, victim{id, r.Used, need(m, n)})
+	}
+	slices.SortFunc(all, func(a, b victim) int {
+		return cmp.Or(cmp.Compare(a.used, b.used), strings.Compare(a.id.Model, b.id.Model), cmp.Compare(a.id.Slot, b.id.Slot))
+	})
+	for i, v := range all {
+		if missing -= v.bytes; missing <= 0 {
+			return all[:i+1]
+		}
+	}
+	return nil
+}
+
+func (p *planner) evict(id catalog.AssignmentID, reason string) {
+	p.evicted[id] = reason
+}

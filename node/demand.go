@@ -1,0 +1,188 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"llmgw/mesh/catalog"
+	"llmgw/ui"
+)
+
+// wants are the models that requests of this node wait for. They are told by
+// presence, and placement treats them like Scale.Min.
+type wants struct {
+	mu   sync.Mutex
+	held map[string]*want // by model ID
+	once []oneWant
+}
+
+type want struct {
+	holders, replicas int
+	since             time.Time
+}
+
+// oneWant ends by itself, when the model is loaded or time is over.
+type oneWant struct {
+	model   string
+	until   time.Time
+	release func()
+}
+
+func (w *wants) hold(model string, replicas int, now time.Time) (release func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held == nil {
+		w.held = map[string]*want{}
+	}
+	h, ok := w.held[model]
+	if !ok {
+		h = &want{since: now}
+		w.held[model] = h
+	}
+	h.holders++
+	h.replicas = max(h.replicas, replicas)
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if h.holders--; h.holders == 0 {
+			delete(w.held, model)
+		}
+	})
+}
+
+func (w *wants) list() []catalog.Want {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []catalog.Want
+	for model, h := range w.held {
+		out = append(out, catalog.Want{Model: model, Replicas: h.replicas, Since: h.since.Unix()})
+	}
+	slices.SortFunc(out, func(a, b catalog.Want) int { return strings.Compare(a.Model, b.Model) })
+	return out
+}
+
+func (w *wants) holdOnce(o oneWant) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.once = append(w.once, o)
+}
+
+// end releases those that end by themselves and that over says are over.
+func (w *wants) end(over func(oneWant) bool) (ended bool) {
+	w.mu.Lock()
+	var gone []oneWant
+	w.once = slices.DeleteFunc(w.once, func(o oneWant) bool {
+		if over(o) {
+			gone = append(gone, o)
+			return true
+		}
+		return false
+	})
+	w.mu.Unlock()
+	for _, o := range gone {
+		o.release()
+	}
+	return len(gone) > 0
+}
+
+// Want says that a request of this node waits for a replica of a model, beyond
+// those that are ready, and that it does until release is called. A model that
+// is unknown, stopped, or whose Scale.Max allows no more is an *ui.Error.
+func (n *Node) Want(model string) (release func(), err error) {
+	v := n.view.Load()
+	m, ok := catalog.Resolve(v.models, model)
+	if !ok {
+		return nil, &ui.Error{Kind: ui.NotFound, Message: fmt.Sprintf("no model is named %q", model)}
+	}
+	if m.State == catalog.ModelStopped {
+		return nil, &ui.Error{Kind: ui.Conflict, Code: "model_stopped", Message: m.Name + " is stopped", Hint: "llmgw start " + m.Name}
+	}
+	ready := len(v.route(m).Replicas)
+	if limit := max(m.Scale.Max, m.Scale.Min); ready >= limit {
+		return nil, &ui.Error{Kind: ui.Conflict, Code: "not_on_demand",
+			Message: fmt.Sprintf("requests cannot ask for more of %s: %d replicas are ready and scale.max is %d", m.Name, ready, m.Scale.Max),
+			Hint:    fmt.Sprintf("llmgw scale %s --max %d", m.Name, ready+1)}
+	}
+	drop := n.wants.hold(m.ID, ready+1, n.now())
+	n.wake()
+	return func() { drop(); n.wake() }, nil
+}
+
+// onDemandWait is how long an admin's want for a model lasts.
+const onDemandWait = 2 * time.Minute
+
+// wantOnce is Want for an admin: it ends when the model is loaded.
+func (n *Node) wantOnce(m catalog.Model) error {
+	release, err := n.Want(m.ID)
+	if err != nil {
+		return err
+	}
+	n.wants.holdOnce(oneWant{m.ID, n.now().Add(onDemandWait), release})
+	return nil
+}
+
+// endWants looks whether wants that end by themselves are over.
+func (n *Node) endWants(v *view) {
+	n.wants.end(func(o oneWant) bool {
+		m, ok := catalog.Resolve(v.models, o.model)
+		return !ok || v.route(m).Loaded || n.now().After(o.until)
+	})
+}
+
+// usage remembers when replicas of this node were last used.
+type usage struct {
+	mu   sync.Mutex
+	last map[catalog.AssignmentID]time.Time
+}
+
+func (u *usage) touch(id catalog.AssignmentID, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.last == nil {
+		u.last = map[catalog.AssignmentID]time.Time{}
+	}
+	u.last[id] = now
+}
+
+// tell writes into the status of replicas when they were used and whether they
+// are idle. One that was never used counts from when it was first seen ready: a
+// daemon that comes back does not end what it adopted.
+func (u *usage) tell(replicas []catalog.ReplicaStatus, models []catalog.Model, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	last := map[catalog.AssignmentID]time.Time{}
+	for i := range replicas {
+		r := &replicas[i]
+		if r.State != catalog.ReplicaReady {
+			continue
+		}
+		id := catalog.AssignmentID{Model: r.Model, Slot: r.Slot}
+		at, known := u.last[id]
+		if !known || r.InFlight > 0 {
+			at = now
+		}
+		last[id] = at
+		r.Used = at.Unix() / catalog.UsedStep * catalog.UsedStep
+		if m, ok := catalog.Resolve(models, r.Model); ok {
+			r.Idle = m.Scale.Idle > 0 && r.InFlight == 0 && now.Sub(at) >= m.Scale.Idle
+		}
+	}
+	u.last = last
+}
+
+// device finds what a slot was counted on; empty is the CPU, always the last.
+func device(inventory catalog.Inventory, id string) ([]catalog.Device, error) {
+	all := inventory.Devices
+	i := slices.IndexFunc(all, func(d catalog.Device) bool { return d.ID == id })
+	if id == "" {
+		i = len(all) - 1
+	}
+	if i < 0 {
+		return nil, fmt.Errorf("its device %s is not there", cmp.Or(id, "cpu"))
+	}
+	return all[i : i+1], nil
+}
