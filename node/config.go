@@ -22,9 +22,11 @@ type Config struct {
 	Mesh           string // ADDR:PORT of the mesh port
 	MeshSecretFile string
 	Peers          []string
-	LAN            bool   // announce this box on the link and look for others, by mDNS
-	AutoJoin       bool   // let boxes with the same mesh secret that are seen join by themselves
-	LogFormat      string // auto, text or json
+	LAN            bool     // announce this box on the link and look for others, by mDNS
+	AutoJoin       bool     // let boxes with the same mesh secret that are seen join by themselves
+	DHT            bool     // look for members that moved over a table among members
+	DHTBootstrap   []string // members that the table begins with, in the form of Peers
+	LogFormat      string   // auto, text or json
 	LogLevel       string
 	LlamaServer    string // path of a llama-server that the box's owner chose
 	EnginePorts    [2]int // first and last port of engines on loopback
@@ -108,10 +110,11 @@ func settings() []setting {
 		address("api", "LLMGW_API", "--api", func(c *Config) *string { return &c.API }, ":8770"),
 		address("mesh", "LLMGW_MESH", "--mesh", func(c *Config) *string { return &c.Mesh }, ":8771"),
 		text("mesh_secret_file", "LLMGW_MESH_SECRET_FILE", "--mesh-secret-file", func(c *Config) *string { return &c.MeshSecretFile }, fixed("")),
-		{"peers", "LLMGW_PEERS", "--peer", fixed(""),
-			func(c *Config) string { return strings.Join(c.Peers, ",") }, setPeers},
+		peerList("peers", "LLMGW_PEERS", "--peer", func(c *Config) *[]string { return &c.Peers }),
 		boolean("discovery.lan", "LLMGW_DISCOVERY_LAN", "--no-mdns", func(c *Config) *bool { return &c.LAN }, "true"),
 		boolean("discovery.auto_join", "LLMGW_DISCOVERY_AUTO_JOIN", "", func(c *Config) *bool { return &c.AutoJoin }, "true"),
+		boolean("discovery.dht", "LLMGW_DISCOVERY_DHT", "", func(c *Config) *bool { return &c.DHT }, "false"),
+		peerList("discovery.dht_bootstrap", "LLMGW_DISCOVERY_DHT_BOOTSTRAP", "", func(c *Config) *[]string { return &c.DHTBootstrap }),
 		oneOf(text("log.format", "LLMGW_LOG_FORMAT", "--log-format", func(c *Config) *string { return &c.LogFormat }, fixed("auto")), "auto", "text", "json"),
 		oneOf(text("log.level", "LLMGW_LOG_LEVEL", "--log-level", func(c *Config) *string { return &c.LogLevel }, fixed("info")), "debug", "info", "warn", "error"),
 		text("engines.llamacpp.path", "LLMGW_LLAMA_SERVER", "", func(c *Config) *string { return &c.LlamaServer }, fixed("")),
@@ -122,14 +125,19 @@ func settings() []setting {
 	}
 }
 
-func setPeers(c *Config, v string) error {
-	c.Peers = nil
-	for peer := range strings.SplitSeq(v, ",") {
-		if peer = strings.TrimSpace(peer); peer != "" && !slices.Contains(c.Peers, peer) {
-			c.Peers = append(c.Peers, peer)
-		}
-	}
-	return nil
+func peerList(key, env, flag string, field func(*Config) *[]string) setting {
+	return setting{key, env, flag, fixed(""),
+		func(c *Config) string { return strings.Join(*field(c), ",") },
+		func(c *Config, v string) error {
+			var peers []string
+			for peer := range strings.SplitSeq(v, ",") {
+				if peer = strings.TrimSpace(peer); peer != "" && !slices.Contains(peers, peer) {
+					peers = append(peers, peer)
+				}
+			}
+			*field(c) = peers
+			return nil
+		}}
 }
 
 func setPorts(c *Config, v string) error {

@@ -89,6 +89,7 @@ func (n *Node) bootSettings() error {
 	n.setLevel(n.cfg.LogLevel)
 	n.settings.turn = map[string]func(string){
 		"discovery.lan":       func(v string) { n.mesh.SetLAN(v == "true") },
+		"discovery.dht":       func(v string) { n.mesh.SetDHT(v == "true") },
 		"discovery.auto_join": func(v string) { n.mesh.SetAutoJoin(v == "true") },
 		"log.level":           n.setLevel,
 	}

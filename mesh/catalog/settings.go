@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,11 +21,11 @@ const settingsRow = "mesh"
 // SettingKind is the type of a mesh setting's value.
 type SettingKind string
 
-// Kinds of settings. A list is written as text with commas.
+// Kinds of settings. Addresses are written as text with commas.
 const (
-	SettingBool   SettingKind = "boolean"
-	SettingChoice SettingKind = "choice"
-	SettingList   SettingKind = "list"
+	SettingBool      SettingKind = "boolean"
+	SettingChoice    SettingKind = "choice"
+	SettingAddresses SettingKind = "addresses"
 )
 
 // Setting describes one setting of the mesh. A node's own configuration of the
@@ -42,6 +43,8 @@ type Setting struct {
 func MeshSettings() []Setting {
 	return []Setting{
 		{Key: "discovery.auto_join", Kind: SettingBool, Help: "boxes with the mesh's secret that are seen join by themselves"},
+		{Key: "discovery.dht", Kind: SettingBool, Help: "look for members that moved over a table that members keep among themselves"},
+		{Key: "discovery.dht_bootstrap", Kind: SettingAddresses, Restart: true, Help: "members that the table begins with, as host:port or multiaddr"},
 		{Key: "discovery.lan", Kind: SettingBool, Help: "announce boxes on their link and look for others, by mDNS"},
 		{Key: "log.level", Kind: SettingChoice, Choices: []string{"debug", "info", "warn", "error"}, Help: "what daemons log"},
 		{Key: "metrics.public", Kind: SettingBool, Restart: true, Help: "/metrics wants no key"},
@@ -84,7 +87,23 @@ func (s Setting) parse(text string) (any, error) {
 		}
 		return text, nil
 	}
-	return splitList(text), nil
+	list := splitList(text)
+	for _, address := range list {
+		if !isAddress(address) {
+			return nil, &SettingError{s.Key, text, fmt.Sprintf("%q is neither HOST:PORT nor a multiaddr", address)}
+		}
+	}
+	return list, nil
+}
+
+// isAddress looks at the shape alone: whether it can be dialed shows at a node.
+func isAddress(text string) bool {
+	if strings.HasPrefix(text, "/") {
+		return strings.Count(text, "/") >= 4 && !strings.ContainsAny(text, " \t")
+	}
+	host, port, err := net.SplitHostPort(text)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	return err == nil && host != "" && bad == nil && n > 0
 }
 
 func splitList(text string) []string {
@@ -130,7 +149,7 @@ func (s Setting) read(row crdt.Row) (string, bool) {
 	case SettingBool:
 		var b bool
 		err, v = decode(row, s.Key, &b), b
-	case SettingList:
+	case SettingAddresses:
 		var l []string
 		err, v = decode(row, s.Key, &l), l
 	default:

@@ -38,7 +38,7 @@ func TestSettingsOfTwoSidesBothSurvive(t *testing.T) {
 
 func TestSettingsAreCheckedAtTheWrite(t *testing.T) {
 	b := newBox(t)
-	for key, value := range map[string]string{"discovery.lan": "maybe", "log.level": "loud", "no.such": "1"} {
+	for key, value := range map[string]string{"discovery.lan": "maybe", "log.level": "loud", "no.such": "1", "discovery.dht_bootstrap": "192.0.2.7:8771,nowhere"} {
 		err := b.UpdateSettings(func(s map[string]string) error { s["discovery.auto_join"], s[key] = "false", value; return nil })
 		refused := (*SettingError)(nil)
 		if !errors.As(err, &refused) || refused.Key != key {
@@ -78,7 +78,7 @@ func TestASettingOfAnotherVersionIsKeptAndNotUsed(t *testing.T) {
 
 func TestEverySettingIsSpelledAndExplained(t *testing.T) {
 	for _, s := range MeshSettings() {
-		value := map[SettingKind]string{SettingBool: "true", SettingList: " a , b,a", SettingChoice: ""}[s.Kind]
+		value := map[SettingKind]string{SettingBool: "true", SettingAddresses: " 192.0.2.7:8771 , box.example:8771,192.0.2.7:8771", SettingChoice: ""}[s.Kind]
 		if s.Kind == SettingChoice {
 			value = s.Choices[0]
 		}
