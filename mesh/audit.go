@@ -92,6 +92,7 @@ func (m *Mesh) runAudit(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-again.C:
+			m.tidyTokens()
 		case <-rows.C:
 		}
 		select {

@@ -276,8 +276,8 @@ func (m *Mesh) memberChecks(ctx context.Context, p peer.ID) []Check {
 		}
 	}
 	path := Check{Name: CheckPath, Result: CheckFailed, Text: "there is no connection"}
-	if conns := m.host.Network().ConnsToPeer(p); len(conns) > 0 {
-		path.Result, path.Text = CheckOK, fmt.Sprintf("%s, %s", pathOf(conns), strings.ToLower(conns[0].Stat().Direction.String()))
+	if addr, dir := m.pathTo(p); addr != "" {
+		path.Result, path.Text = CheckOK, fmt.Sprintf("%s, %s", addr, strings.ToLower(dir.String()))
 	}
 	return []Check{mesh, m.versionCheck(p, n.Presence.Version), clock, path, trip}
 }

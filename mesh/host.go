@@ -163,7 +163,9 @@ func (m *Mesh) addresses() []string {
 
 // bridgePrefixes are interfaces of containers and virtual machines: their
 // addresses are the same on every box and lead nowhere.
-var bridgePrefixes = []string{"veth", "docker", "br-", "virbr", "podman", "cni", "flannel"}
+var bridgePrefixes = []string{
+	"veth", "docker", "br-", "virbr", "vnet", "podman", "cni", "flannel", "cali", "cilium", "kube-", "lxc", "lxdbr", "incusbr", "vmnet", "vboxnet",
+}
 
 // announced keeps the addresses that mean something to another box: no container
 // bridges and no link-local ones; loopback only when there is nothing else.

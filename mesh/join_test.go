@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net"
 	"os"
 	"strings"
@@ -401,8 +402,50 @@ func TestTokenOptionsAreChecked(t *testing.T) {
 		"negative uses": {Uses: -1},
 		"odd role":      {Role: "king"},
 	} {
-		if text, err := a.mesh.NewToken(context.Background(), o); err == nil {
+		text, err := a.mesh.NewToken(context.Background(), o)
+		if err == nil {
 			t.Errorf("%s: made %s", name, text)
+			continue
+		}
+		if e := wantKind(t, err, token.BadOptions); !strings.Contains(e.Error(), "want") {
+			t.Errorf("%s: %s", name, e)
+		}
+	}
+}
+
+func TestTokensThatAreLongOverAreDeleted(t *testing.T) {
+	t.Parallel()
+	clock := &testClock{}
+	a := newBox(t, "a", func(c *Config) { c.Now = clock.now })
+	short, long := a.token(TokenOptions{TTL: time.Minute}), a.token(TokenOptions{TTL: 7 * 24 * time.Hour})
+	listed := func() int {
+		a.mesh.tidyTokens()
+		tokens, err := a.mesh.Tokens()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(tokens)
+	}
+	clock.move(tokenKeep)
+	if n := listed(); n != 2 {
+		t.Errorf("%d tokens while the first is over for less than %s", n, tokenKeep)
+	}
+	clock.move(time.Hour)
+	if n := listed(); n != 1 {
+		t.Errorf("%d tokens, want the long one alone", n)
+	}
+	clock.move(7 * 24 * time.Hour)
+	if n := listed(); n != 0 {
+		t.Errorf("%d tokens are left", n)
+	}
+	// Its ID is never made again.
+	for _, text := range []string{short, long} {
+		parsed, err := token.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.mesh.writeToken(parsed, TokenOptions{TTL: time.Hour, Uses: 1, Role: RoleAdmin}); !errors.Is(err, errTokenTwice) {
+			t.Errorf("made again: %v", err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
 
 	"llmgw/mesh/catalog"
 )
@@ -75,9 +76,7 @@ func (m *Mesh) node(v *view, p peer.ID, member *member) Node {
 		l.describe(&n, m.now())
 	}
 	m.absence.describe(&n, p, m.now())
-	if conns := m.host.Network().ConnsToPeer(p); len(conns) > 0 {
-		n.Path = pathOf(conns)
-	}
+	n.Path, _ = m.pathTo(p)
 	return n
 }
 
@@ -95,4 +94,51 @@ func (l *link) describe(n *Node, now time.Time) {
 	}
 }
 
-func pathOf(conns []network.Conn) string { return plainAddr(conns[0].RemoteMultiaddr()) }
+// pathTo is the peer's address on the connection in use, host:port, and who made
+// the connection; empty without one.
+func (m *Mesh) pathTo(p peer.ID) (path string, dir network.Direction) {
+	conns := m.host.Network().ConnsToPeer(p)
+	if len(conns) == 0 {
+		return "", network.DirUnknown
+	}
+	conn := conns[0]
+	for _, c := range conns {
+		if c.Stat().Direction == network.DirOutbound {
+			conn = c
+			break
+		}
+	}
+	dir = conn.Stat().Direction
+	if dir == network.DirOutbound {
+		return plainAddr(conn.RemoteMultiaddr()), dir
+	}
+	return listening(conn.RemoteMultiaddr(), m.addrsOf(p)), dir
+}
+
+// listening is the announced address of the host that calls from remote: the port
+// that it calls from says nothing. When it announces none there, it is the host alone.
+func listening(remote ma.Multiaddr, announced []ma.Multiaddr) string {
+	ip, ok := multiaddrIP(remote)
+	if !ok {
+		return plainAddr(remote)
+	}
+	for _, a := range announced {
+		if at, ok := multiaddrIP(a); ok && at == ip {
+			return plainAddr(a)
+		}
+	}
+	return ip.String()
+}
+
+// addrsOf are the addresses that a member announces, by its presence, its row and the
+// last handshake.
+func (m *Mesh) addrsOf(p peer.ID) []ma.Multiaddr {
+	var out []ma.Multiaddr
+	if l, ok := m.links.get(p); ok {
+		out = l.addrs()
+	}
+	if row, ok := m.view.Load().roster.members[p]; ok {
+		out = append(out, multiaddrs(row.addrs)...)
+	}
+	return append(out, m.host.Peerstore().Addrs(p)...)
+}

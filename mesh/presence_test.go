@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	ma "github.com/multiformats/go-multiaddr"
 
 	"llmgw/mesh/catalog"
 )
@@ -157,4 +158,31 @@ func TestWatchCoalescesAndNeverBlocks(t *testing.T) {
 		t.Error("a notice after Close")
 	default:
 	}
+}
+
+func TestPathShowsWhereThePeerListens(t *testing.T) {
+	addrs := func(texts ...string) []ma.Multiaddr { return multiaddrs(texts) }
+	announced := addrs("/ip4/10.0.0.2/tcp/8771", "/ip4/192.0.2.2/tcp/9000", "/ip6/fd00::2/tcp/8771", "/dns4/box.example/tcp/1")
+	for remote, want := range map[string]string{
+		"/ip4/192.0.2.2/tcp/50111": "192.0.2.2:9000",
+		"/ip6/fd00::2/tcp/50111":   "[fd00::2]:8771",
+		"/ip4/203.0.113.9/tcp/99":  "203.0.113.9", // behind a gateway
+	} {
+		if got := listening(ma.StringCast(remote), announced); got != want {
+			t.Errorf("%s: %s, want %s", remote, got, want)
+		}
+	}
+	t.Run("boxes", func(t *testing.T) {
+		a, b := newBox(t, "a"), newBox(t, "b")
+		b.join(a)
+		allLive(t, a, b)
+		for _, x := range []*box{a, b} {
+			for _, n := range x.mesh.Nodes() {
+				other := map[string]*box{a.id(): a, b.id(): b}[n.ID]
+				if other != x && n.Path != other.addr() {
+					t.Errorf("%s sees %s at %s, want %s", x.cfg.Name, n.Name, n.Path, other.addr())
+				}
+			}
+		}
+	})
 }

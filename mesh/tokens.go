@@ -13,6 +13,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"llmgw/crdt"
+	"llmgw/crdt/store"
 	"llmgw/mesh/token"
 )
 
@@ -24,6 +25,10 @@ const (
 	// tokenSeeds is how many boxes a token names: its maker and others that may be
 	// up when it is not.
 	tokenSeeds = 3
+	// tokenKeep is how long a token is listed after it expired.
+	tokenKeep = 14 * 24 * time.Hour
+	// tidyAtOnce bounds one write; the rest follows a minute later.
+	tidyAtOnce = 500
 )
 
 // TokenOptions says what a join token is good for. Zero values: 1 h, one use, role
@@ -49,7 +54,7 @@ type TokenInfo struct {
 }
 
 // NewToken makes a join token. Its text is the only place where the secret ever
-// stands.
+// stands. Options that make no sense are a *token.Error of kind BadOptions.
 func (m *Mesh) NewToken(ctx context.Context, o TokenOptions) (string, error) {
 	if err := o.settle(); err != nil {
 		return "", fmt.Errorf("make token: %w", err)
@@ -90,13 +95,17 @@ func (o *TokenOptions) settle() error {
 	}
 	switch {
 	case o.TTL < time.Second || o.TTL > tokenMaxTTL:
-		return fmt.Errorf("life of %s: want 1s to %s", o.TTL, tokenMaxTTL)
+		return badOptions("life of %s: want 1s to %s", o.TTL, tokenMaxTTL)
 	case o.Uses < 1 || o.Uses > tokenMaxUses:
-		return fmt.Errorf("%d uses: want 1 to %d", o.Uses, tokenMaxUses)
+		return badOptions("%d uses: want 1 to %d", o.Uses, tokenMaxUses)
 	case o.Role != RoleAdmin && o.Role != RoleMember:
-		return fmt.Errorf("role %q: want %s or %s", o.Role, RoleAdmin, RoleMember)
+		return badOptions("role %q: want %s or %s", o.Role, RoleAdmin, RoleMember)
 	}
 	return nil
+}
+
+func badOptions(format string, args ...any) error {
+	return &token.Error{Kind: token.BadOptions, Detail: fmt.Sprintf(format, args...)}
 }
 
 func (m *Mesh) needAdmin(v *view) error {
@@ -123,8 +132,62 @@ func (m *Mesh) writeToken(t token.Token, o TokenOptions) error {
 		if v.mesh != t.Mesh {
 			return errMeshReplaced
 		}
+		row, _, err := tx.Get(tokenKey(t.ID))
+		if err != nil {
+			return err
+		}
+		if row.Length != 0 {
+			return errTokenTwice
+		}
 		return tx.Set(tokenKey(t.ID), cellRecord, blob)
 	})
+}
+
+// errTokenTwice: the source of randomness repeats itself. A token ID is never made
+// again, not even after its row was deleted.
+var errTokenTwice = errors.New("a token of that ID was made before")
+
+// tidyTokens deletes the tokens that are long over. Whoever is away for less still
+// finds out about a use too many.
+func (m *Mesh) tidyTokens() {
+	v := m.view.Load()
+	if !m.actsFor(v.roster, "") || m.absence.overdue() {
+		return
+	}
+	items, err := m.store.List(nsTokens)
+	if err != nil {
+		m.log.Error("tokens not tidied up", "err", err)
+		return
+	}
+	before := m.now().Add(-tokenKeep)
+	var over []crdt.Key
+	for _, item := range items {
+		id, err := tokenKeyID(item.Key)
+		if err != nil {
+			continue
+		}
+		if body, err := checkToken(v, id, item.Row); err == nil && time.Unix(body.Expires, 0).Before(before) {
+			over = append(over, item.Key)
+		}
+	}
+	if len(over) == 0 {
+		return
+	}
+	m.swap.RLock()
+	defer m.swap.RUnlock()
+	_, err = m.store.Update(func(tx *store.Tx) error {
+		for _, k := range over[:min(len(over), tidyAtOnce)] {
+			if err := tx.Delete(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		m.log.Error("tokens not tidied up", "err", err)
+		return
+	}
+	m.log.Info("join tokens that were long over were deleted", "count", len(over))
 }
 
 // tokenSeeds names this box and other live admins, with the addresses to dial.

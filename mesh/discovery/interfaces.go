@@ -10,7 +10,8 @@ import (
 // skipped are names of interfaces that lead to no other box: bridges and ends of
 // containers and virtual machines, and tunnels, which carry no multicast.
 var skipped = []string{
-	"veth", "docker", "br-", "virbr", "podman", "cni", "flannel", "wg", "tun", "zt", "tailscale",
+	"veth", "docker", "br-", "virbr", "vnet", "podman", "cni", "flannel", "cali", "cilium", "kube-", "lxc", "lxdbr", "incusbr",
+	"vmnet", "vboxnet", "dummy", "wg", "tun", "zt", "tailscale",
 }
 
 // links is what this box is attached to and may speak multicast on.
@@ -20,29 +21,54 @@ type links struct {
 	prefixes []netip.Prefix
 }
 
-// chooseLinks reads the interfaces: up, multicast, no loopback, no point-to-point,
-// none of the skipped names, and with an address that another box can use.
+// attachment is one interface with the addresses on it.
+type attachment struct {
+	net.Interface
+	prefixes []netip.Prefix
+}
+
+// chooseLinks reads the interfaces and chooses.
 func chooseLinks() (links, error) {
 	all, err := net.Interfaces()
 	if err != nil {
 		return links{}, err
 	}
-	var l links
+	var found []attachment
 	for _, iface := range all {
-		if !usable(iface) {
-			continue
-		}
-		prefixes := prefixesOf(iface)
-		if len(prefixes) == 0 {
-			continue
-		}
-		l.ifaces = append(l.ifaces, iface)
-		for _, p := range prefixes {
-			l.addrs = append(l.addrs, p.Addr())
-			l.prefixes = append(l.prefixes, p.Masked())
+		if usable(iface) {
+			found = append(found, attachment{iface, prefixesOf(iface)})
 		}
 	}
-	return l, nil
+	return choose(found), nil
+}
+
+// choose takes the interfaces that are up, speak multicast, are no loopback, no
+// point-to-point link and of none of the skipped names, and that have an address which
+// another box can use: one of its own link alone cannot be written down.
+func choose(all []attachment) links {
+	var l links
+	for _, iface := range all {
+		if !usable(iface.Interface) {
+			continue
+		}
+		taken := false
+		for _, p := range iface.prefixes {
+			addr := p.Addr().Unmap()
+			if addr.IsLinkLocalUnicast() || addr.IsUnspecified() || addr.IsMulticast() {
+				continue
+			}
+			taken = true
+			if slices.Contains(l.addrs, addr) {
+				continue // two interfaces into one subnet may share it
+			}
+			l.addrs = append(l.addrs, addr)
+			l.prefixes = append(l.prefixes, netip.PrefixFrom(addr, p.Bits()).Masked())
+		}
+		if taken {
+			l.ifaces = append(l.ifaces, iface.Interface)
+		}
+	}
+	return l
 }
 
 func usable(iface net.Interface) bool {
@@ -60,18 +86,16 @@ func prefixesOf(iface net.Interface) []netip.Prefix {
 	}
 	var out []netip.Prefix
 	for _, a := range addrs {
-		p, err := netip.ParsePrefix(a.String())
-		if err != nil || p.Addr().IsLinkLocalUnicast() {
-			continue
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, p)
 		}
-		out = append(out, netip.PrefixFrom(p.Addr().Unmap(), p.Bits()))
 	}
 	return out
 }
 
 // same says whether nothing changed that an announcement depends on.
 func (l links) same(o links) bool {
-	return slices.Equal(l.addrs, o.addrs) && slices.EqualFunc(l.ifaces, o.ifaces, func(a, b net.Interface) bool {
+	return slices.Equal(l.addrs, o.addrs) && slices.Equal(l.prefixes, o.prefixes) && slices.EqualFunc(l.ifaces, o.ifaces, func(a, b net.Interface) bool {
 		return a.Index == b.Index && a.Name == b.Name
 	})
 }

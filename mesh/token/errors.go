@@ -25,6 +25,7 @@ const (
 	NotProvisional Kind = "not_provisional" // this box has a mesh of its own worth keeping
 	Banned         Kind = "banned"          // this identity was removed from the mesh
 	NotAdmin       Kind = "not_admin"       // the box asked may not admit others
+	BadOptions     Kind = "bad_options"     // a token cannot be made like this
 	Refused        Kind = "refused"         // anything else; Detail says what
 )
 
@@ -34,7 +35,7 @@ type Attempt struct {
 	Reason string
 }
 
-// Error is a join that failed. Error() is meant for a person as it stands.
+// Error is a join that failed, or a token that was not made. Error() is meant for a person as it stands.
 type Error struct {
 	Kind     Kind
 	Detail   string        // further words, without secrets
@@ -88,6 +89,8 @@ func (e *Error) sentence() string {
 		return "this box was removed from the mesh"
 	case NotAdmin:
 		return "the box that answered may not admit others"
+	case BadOptions:
+		return "no token can be made like this"
 	}
 	return "the join was refused"
 }
