@@ -55,7 +55,7 @@ func TestLargeMergesArePaged(t *testing.T) {
 		name        string
 		rows, bytes int
 	}{
-		{"many small rows", 15_000, 1},
+		{"many small rows", 5000, 1},
 		{"large values", 60, crdt.MaxValueBytes},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

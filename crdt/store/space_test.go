@@ -106,10 +106,13 @@ func fillUp(disk string) error {
 	if err != nil {
 		return err
 	}
-	for block := make([]byte, 64<<10); len(block) > 0; {
-		if _, err := file.Write(block); err != nil {
-			block = block[:len(block)/2]
+	size := int64(0)
+	for step := int64(8 << 20); step > 0; {
+		if unix.Fallocate(int(file.Fd()), 0, size, step) != nil {
+			step /= 2
+			continue
 		}
+		size += step
 	}
 	return file.Close()
 }
@@ -121,10 +124,10 @@ func fillOften(disk string, done <-chan struct{}) (times int, err error) {
 		select {
 		case <-done:
 			return times, nil
-		case <-time.After(time.Duration(random.IntN(60)) * time.Millisecond):
+		case <-time.After(time.Duration(random.IntN(80)) * time.Millisecond):
 		}
 		err = fillUp(disk)
-		time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond)
+		time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
 		err = errors.Join(err, os.Remove(ballastOf(disk)))
 	}
 	return times, err
@@ -217,7 +220,7 @@ func TestOthersFillTheDiskToTheLastByte(t *testing.T) {
 	}()
 	acknowledged := map[string]byte{}
 	refused := 0
-	for i := 0; i < 600; {
+	for i := 0; i < 160; {
 		name := fmt.Sprint("m", i%60)
 		_, err := s.Update(func(tx *store.Tx) error {
 			return tx.Set(row(name), "a", bytes.Repeat([]byte{byte(i)}, 100<<10))
@@ -226,6 +229,12 @@ func TestOthersFillTheDiskToTheLastByte(t *testing.T) {
 		case err == nil:
 			acknowledged[name] = byte(i)
 			i++
+			if i%80 == 0 {
+				_, _, err = s.Compact()
+			}
+			if err != nil && !errors.Is(err, store.ErrNoSpace) {
+				t.Fatalf("compact: %v", err)
+			}
 		case errors.Is(err, store.ErrNoSpace):
 			refused++
 			time.Sleep(time.Millisecond)

@@ -131,9 +131,9 @@ func TestCompactGivesSpaceBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir)
-	for range 5 {
+	for range 3 {
 		var items []crdt.Item
-		for i := range 40 {
+		for i := range 20 {
 			items = append(items, item(row(fmt.Sprint(i)), "a", remote(crdt.HLC(s.Sequence()+1), 2, strings.Repeat("v", 100<<10))))
 		}
 		merge(t, s, items...)
@@ -144,7 +144,7 @@ func TestCompactGivesSpaceBack(t *testing.T) {
 	if err != nil || before == 0 || after > before {
 		t.Errorf("%d bytes became %d, %v", before, after, err)
 	}
-	if got := len(all(t, s)); got != 40 {
+	if got := len(all(t, s)); got != 20 {
 		t.Errorf("%d rows are left", got)
 	}
 	if _, _, err := newClocked(t).Compact(); err != nil {
