@@ -78,7 +78,7 @@ func TestUnloadEndsWhatRequestsAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is loaded", func() bool { return d.serving("tiny") })
+	eventually(t, "it is known to be loaded", func() bool { m, _ := d.model(t, "tiny"); return m.Loaded })
 	if _, err := d.Want("tiny"); err == nil {
 		t.Error("more was wanted than scale.max")
 	}

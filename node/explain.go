@@ -20,6 +20,8 @@ func explainMesh(err error) error {
 	switch e.Kind {
 	case token.Mistyped, token.Unsupported:
 		out.Kind, out.Hint = ui.BadInput, "copy it again; llmgw token new on a member prints a new one"
+	case token.BadOptions:
+		out.Kind, out.Hint = ui.BadInput, "llmgw token new --help"
 	case token.Unknown, token.Expired, token.Used, token.Revoked:
 		out.Hint = "make a new one on a member with: llmgw token new"
 	case token.WrongMesh:

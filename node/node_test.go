@@ -286,6 +286,19 @@ func TestDoorsOfThePublicPort(t *testing.T) {
 	eventually(t, "the box is ready", func() bool { code, _ := d.ask(t, "", "GET", "/readyz", ""); return code == 200 })
 }
 
+func TestATokenThatCannotBeIsBadInput(t *testing.T) {
+	d := start(t, t.TempDir())
+	for want, r := range map[string]ui.TokenRequest{
+		"uses": {Uses: -1}, "life of": {TTLSeconds: 1 << 40}, "role": {Role: "king"},
+	} {
+		_, err := d.client.NewToken(t.Context(), r)
+		refused := (*ui.APIError)(nil)
+		if !errors.As(err, &refused) || refused.Status != 400 || refused.Code != "token_bad_options" || !strings.Contains(refused.Message, want) {
+			t.Errorf("%+v: got %+v", r, err)
+		}
+	}
+}
+
 func TestPortInUseNamesTheFlag(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
