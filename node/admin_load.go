@@ -138,6 +138,21 @@ func (a admin) vacateDemand(model string) error {
 	return nil
 }
 
+// RemoveModel ends a catalog entry; what serves it ends with it.
+func (a admin) RemoveModel(ctx context.Context, r ui.RemoveModelRequest) (ui.RemoveModelResult, error) {
+	m, err := a.resolve(r.Model)
+	if err != nil {
+		return ui.RemoveModelResult{}, err
+	}
+	if v := a.view.Load(); v.declared(m) {
+		return ui.RemoveModelResult{}, a.declaredError(v, m)
+	}
+	if err := a.catalog.DeleteModel(m.ID); err != nil {
+		return ui.RemoveModelResult{}, err
+	}
+	return ui.RemoveModelResult{Model: m.Name}, a.offer(ctx)
+}
+
 // Pull gets weights onto this box and writes the catalog entry.
 func (a admin) Pull(ctx context.Context, r ui.PullRequest, progress func(ui.Progress)) (ui.Model, error) {
 	if err := catalog.CheckName(r.As); err != nil { // before anything is downloaded for it

@@ -121,6 +121,14 @@ func TestWantsAreCountedAndToldOnce(t *testing.T) {
 	}
 }
 
+func TestAliasesOfTwoModelsAreReported(t *testing.T) {
+	models := []catalog.Model{{ID: "a", Name: "A", Aliases: []string{"chat"}}, {ID: "b", Name: "B", Aliases: []string{"Chat", "a", "own"}}}
+	got := aliasProblems(models)
+	if len(got) != 2 || !strings.Contains(got[0].Text, `"Chat" is an alias of B and means A too`) || !strings.Contains(got[1].Text, `"a" is an alias of B`) {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestIdleIsCountedFromTheLastRequest(t *testing.T) {
 	models := []catalog.Model{{ID: "m", Name: "m", Scale: catalog.Scale{Max: 1, Idle: time.Minute}}, {ID: "n", Name: "n"}}
 	at := time.Unix(1000, 0)

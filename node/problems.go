@@ -68,6 +68,7 @@ func (a admin) modelProblems(v *view) []ui.Problem {
 			out = append(out, ui.Problem{Text: fmt.Sprintf("%s is wanted and not served: %s", m.Name, problem), Fix: fix})
 		}
 	}
+	out = append(out, aliasProblems(v.models)...)
 	if !wanted {
 		out = append(out, ui.Problem{Text: "no model is loaded", Fix: "llmgw load " + v.models[0].Name + a.stateDirFlag()})
 	}
@@ -85,4 +86,22 @@ func (a admin) engineProblems(v *view) []ui.Problem {
 		}
 	}
 	return []ui.Problem{{Text: "no engine is installed on any box", Fix: "llmgw engines install llamacpp" + a.stateDirFlag()}}
+}
+
+// aliasProblems names the words that mean two models: one of them has it.
+func aliasProblems(models []catalog.Model) []ui.Problem {
+	var out []ui.Problem
+	seen := map[string]bool{}
+	for _, m := range models {
+		for _, alias := range m.Aliases {
+			has, _ := catalog.Resolve(models, alias)
+			if has.ID == m.ID || seen[m.ID+" "+catalog.FoldName(alias)] {
+				continue
+			}
+			seen[m.ID+" "+catalog.FoldName(alias)] = true
+			out = append(out, ui.Problem{Text: fmt.Sprintf("%q is an alias of %s and means %s too, which gets its requests", alias, m.Name, has.Name),
+				Fix: "llmgw apply --prune with a file that lists the aliases that " + m.Name + " keeps"})
+		}
+	}
+	return out
 }

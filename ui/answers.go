@@ -86,6 +86,17 @@ type UnloadResult struct {
 	Model string `json:"model"` // name
 }
 
+// RemoveModelRequest names a model whose catalog entry shall end.
+type RemoveModelRequest struct {
+	Model string `json:"model"`
+}
+
+// RemoveModelResult names the model whose entry ended.
+type RemoveModelResult struct {
+	Schema
+	Model string `json:"model"` // name
+}
+
 // PullRequest asks for weights from a source and a catalog entry named As.
 type PullRequest struct {
 	Source     string `json:"source"`

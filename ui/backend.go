@@ -42,6 +42,8 @@ type ModelAdmin interface {
 	// Load writes the wish and does not wait for the replica.
 	Load(ctx context.Context, r LoadRequest) (LoadResult, error)
 	Unload(ctx context.Context, r UnloadRequest) (UnloadResult, error)
+	// RemoveModel ends the catalog entry; weights stay on disk.
+	RemoveModel(ctx context.Context, r RemoveModelRequest) (RemoveModelResult, error)
 	// Pull returns when the weights are verified and the entry is written, or
 	// when ctx ends. It may call progress from any goroutine, but not after it
 	// returned.

@@ -97,6 +97,10 @@ func (b *fakeBackend) Unload(_ context.Context, r UnloadRequest) (UnloadResult, 
 	return UnloadResult{Model: r.Model}, b.note(r)
 }
 
+func (b *fakeBackend) RemoveModel(_ context.Context, r RemoveModelRequest) (RemoveModelResult, error) {
+	return RemoveModelResult{Model: r.Model}, b.note(r)
+}
+
 func (b *fakeBackend) Pull(_ context.Context, r PullRequest, progress func(Progress)) (Model, error) {
 	err := b.note(r)
 	if b.pull != nil {

@@ -87,6 +87,11 @@ func (c *Client) Unload(ctx context.Context, r UnloadRequest) (UnloadResult, err
 	return post[UnloadResult](ctx, c, "models/unload", r)
 }
 
+// RemoveModel ends a catalog entry; weights stay on disk.
+func (c *Client) RemoveModel(ctx context.Context, r RemoveModelRequest) (RemoveModelResult, error) {
+	return post[RemoveModelResult](ctx, c, "models/remove", r)
+}
+
 // NewToken makes a join token.
 func (c *Client) NewToken(ctx context.Context, r TokenRequest) (TokenResult, error) {
 	return post[TokenResult](ctx, c, "tokens", r)

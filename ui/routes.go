@@ -46,6 +46,7 @@ func (u *UI) routes() []route {
 		{"DELETE", "session", session, u.deleteSession},
 		{"POST", "models/load", socketOnly, accept(b.Load)},
 		{"POST", "models/unload", socketOnly, accept(b.Unload)},
+		{"POST", "models/remove", socketOnly, accept(b.RemoveModel)},
 		{"POST", "models/pull", socketOnly, followed(u, b.Pull, func(m Model) PullResult { return PullResult{Model: m} })},
 		{"POST", "models/why", socketOnly, accept(b.Why)},
 		{"POST", "models/settings", socketOnly, accept(b.SetModel)},

@@ -185,3 +185,30 @@ func TestExportAndApplyVerbs(t *testing.T) {
 	says(t, other.llmgw(t, exitUsage, "apply"), "needs -f FILE")
 	says(t, other.llmgw(t, exitFailed, "apply", "-f", "/nowhere/mesh.yaml"), "no such file")
 }
+
+func TestModelVerbs(t *testing.T) {
+	b := newBox(t, "attic", "")
+	b.llmgw(t, 0, "pull", "file:"+tinyModel(t), "--as", "Tiny")
+	says(t, b.llmgw(t, exitConflict, "load", "tiny", "--on-demand"), "llmgw scale Tiny --max 1")
+	says(t, b.llmgw(t, 0, "scale", "tiny", "--replicas", "0", "--max", "1", "--idle", "1h"), "0 wanted, up to 1 on demand", "after 1h0m0s without a request")
+	says(t, b.llmgw(t, exitUsage, "scale", "tiny", "--replicas", "2", "--max", "1"), "below scale.min")
+	says(t, b.llmgw(t, exitUsage, "load", "tiny", "--on-demand", "--node", "attic"), "--on-demand")
+	says(t, b.llmgw(t, 0, "load", "tiny", "--on-demand", "--wait"), "Tiny is ready")
+	says(t, b.llmgw(t, 0, "why", "tiny"), "requests ask for it", "serves it")
+	says(t, b.llmgw(t, 0, "cordon", "attic", "--device", "cpu"), "cordoned: false", "cordoned devices: cpu")
+	says(t, b.llmgw(t, exitNotFound, "cordon", "attic", "--device", "GPU-9"), "no device", "it has: cpu")
+	says(t, b.llmgw(t, 0, "uncordon", "attic", "--device", "cpu"), "cordoned devices: -")
+	says(t, b.llmgw(t, 0, "models", "rm", "tiny"), "Tiny is removed")
+	says(t, b.llmgw(t, exitNotFound, "models", "rm", "tiny"), "no model is named")
+	waitFor(t, "its engine ends", func() bool { return strings.Contains(b.llmgw(t, 0, "ps"), "nothing runs") })
+}
+
+func TestADeclaredModelIsShownWithItsFile(t *testing.T) {
+	b := newBox(t, "attic", "version: 1\nmodels:\n  Tiny: {source: 'file:"+tinyModel(t)+"'}\n")
+	file := filepath.Join(b.dir, "config.yaml")
+	waitFor(t, "it is in the catalog", func() bool { return strings.Contains(b.llmgw(t, 0, "models"), "Tiny is declared in "+file+" on attic") })
+	for _, line := range []string{"load tiny", "stop tiny", "scale tiny --max 3", "models rm tiny"} {
+		says(t, b.llmgw(t, exitConflict, strings.Fields(line)...), file+" on attic", "llmgw restart")
+	}
+	says(t, b.llmgw(t, 0, "models", "--json"), `"declared_on": "attic"`)
+}

@@ -11,12 +11,20 @@ import (
 )
 
 func newModels() *cobra.Command {
-	return &cobra.Command{
-		Use: "models", Short: "List the models of the mesh", Args: exactly(0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return ask(cmd, (*ui.Client).Models, func(w io.Writer, list ui.ModelList) { printModels(w, list.Models) })
-		},
-	}
+	cmd := &cobra.Command{Use: "models", Short: "List the models of the mesh, or remove one", Args: exactly(0, ""), RunE: listModels}
+	cmd.AddCommand(
+		&cobra.Command{Use: "ls", Short: "List the models of the mesh", Args: exactly(0, ""), RunE: listModels},
+		&cobra.Command{Use: "rm MODEL", Short: "Remove a model from the catalog; its files stay on disk", Args: exactly(1, "a model"),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return send(cmd, (*ui.Client).RemoveModel, ui.RemoveModelRequest{Model: args[0]}, func(w io.Writer, r ui.RemoveModelResult) {
+					fmt.Fprintf(w, "%s is removed from the catalog\n", r.Model)
+				})
+			}})
+	return cmd
+}
+
+func listModels(cmd *cobra.Command, _ []string) error {
+	return ask(cmd, (*ui.Client).Models, func(w io.Writer, list ui.ModelList) { printModels(w, list.Models) })
 }
 
 func printModels(w io.Writer, models []ui.Model) {
