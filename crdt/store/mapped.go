@@ -33,9 +33,8 @@ import (
 // mmapper begins as the type of the same name in golang.org/x/sys/unix does, through which badger maps.
 type mmapper struct {
 	sync.Mutex
-	active map[*byte][]byte
-	mmap   func(addr, length uintptr, prot, flags, fd int, offset int64) (uintptr, error)
-	munmap func(addr, length uintptr) error
+	_    map[*byte][]byte
+	mmap func(addr, length uintptr, prot, flags, fd int, offset int64) (uintptr, error)
 }
 
 //go:linkname mapper golang.org/x/sys/unix.mapper
