@@ -215,10 +215,10 @@ func (a *absence) acknowledged(p peer.ID, c store.Cursor) error {
 		return err
 	}
 	a.now.Store(tooLong)
-	a.m.log.Error("THIS BOX'S DISK WAS SET BACK: others know more of what it wrote than it does. Its store goes on under a new identity, with the state of another box", "peer", p.String())
+	a.m.log.Error("THIS BOX'S DISK WAS SET BACK OR COPIED: others know more of what it wrote than it does. Its store goes on under a new identity, with the state of another box", "peer", p.String())
 	a.m.events.note(a.m.now(), "", Alarm{
-		Kind: AlarmRolledBack, Text: "this box's disk was set back to an earlier state; its store goes on under a new identity",
-		Fix: "nothing, if an old image was put back on purpose; else check the disk",
+		Kind: AlarmRolledBack, Text: "this box's disk was set back to an earlier state, or is in use twice; its store goes on under a new identity",
+		Fix: "nothing, if an old image was put back on purpose; else check the disk, and whether a copy of this box runs",
 	})
 	a.m.changes.notify()
 	a.m.puller.requestAll()

@@ -237,6 +237,8 @@ func (m *Mesh) RotateIdentity(ctx context.Context, key ed25519.PrivateKey) (Rota
 		if err := m.insist(ctx); err != nil {
 			return Rotation{}, fmt.Errorf("rotate identity: %w", err)
 		}
+		// The new identity is refused by whoever has not heard of it.
+		m.tellAll(ctx, m.offerTo)
 	}
 	if !copied {
 		if err := m.sayLeft(ctx); err != nil {

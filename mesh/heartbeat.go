@@ -34,6 +34,8 @@ type beat struct {
 	// Twin is another boot number that the sender hears under the receiver's ID.
 	Twin  uint64 `cbor:"6,keyasint,omitempty"`
 	About string `cbor:"7,keyasint,omitempty"` // of beatAsk: peer ID
+	// State sums up the sender's rows; the same rows give the same number.
+	State uint64 `cbor:"8,keyasint,omitempty"`
 }
 
 // errUnreached: the one who was asked does not reach the peer either.
@@ -179,6 +181,7 @@ func (l *link) write(ctx context.Context, s *stream) error {
 			return ctx.Err()
 		case <-l.pulse:
 			sequence++
+			b.State = l.m.links.state.Load()
 			// A notice may have gone to a stream that this one replaced.
 			if _, now := l.m.presence.current(); now != version {
 				wake(l.news)
@@ -226,8 +229,16 @@ func (l *link) take(s *stream, b beat) {
 	}
 	l.mu.Lock()
 	if b.Boot != 0 {
+		first := s.boot == 0
 		s.boot = b.Boot
 		l.boots.note(b.Boot, now)
+		if first && l.boots.twin(b.Boot, now) != 0 {
+			// Its copy will take this stream's place before long.
+			wake(l.pulse)
+		}
+	}
+	if b.State != 0 && l.lacks(b.State, now) {
+		l.m.puller.request(l.peer)
 	}
 	changed := l.health.heard(now)
 	if b.Wall != 0 {

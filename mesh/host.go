@@ -125,6 +125,11 @@ func noIPv6(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
+// addressSettle is how long after a change of membership rows the own addresses in
+// them are looked at: a copy of this box writes others, and two that set them right
+// must not do so in turn without end.
+const addressSettle = 5 * time.Second
+
 // watchAddresses keeps this box's row, presence and announcements in line with
 // its network interfaces.
 func (m *Mesh) watchAddresses(ctx context.Context) {
@@ -134,8 +139,11 @@ func (m *Mesh) watchAddresses(ctx context.Context) {
 		return
 	}
 	defer sub.Close()
+	rows := m.store.Watch(nsMembers)
+	defer rows.Close()
+	var settled <-chan time.Time
 	for {
-		if m.addressesChanged() {
+		if settled == nil && m.addressesChanged() && !m.clones.stopped() {
 			if err := m.publishSelf(); err != nil {
 				m.log.Error("own addresses not written", "err", err)
 			}
@@ -144,10 +152,17 @@ func (m *Mesh) watchAddresses(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-settled:
+			settled = nil
+		case <-rows.C:
+			if settled == nil {
+				settled = time.After(addressSettle)
+			}
 		case _, open := <-sub.Out():
 			if !open {
 				return
 			}
+			settled = nil
 		}
 	}
 }

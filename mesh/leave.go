@@ -56,18 +56,23 @@ func (m *Mesh) sayLeft(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.tellAll(ctx, m.offerLeft)
+	return nil
+}
+
+// tellAll offers what this box wrote to every live peer, before it is gone.
+func (m *Mesh) tellAll(ctx context.Context, offer func(context.Context, peer.ID) error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.OfferWait)
 	defer cancel()
 	var tells sync.WaitGroup
 	for _, p := range m.links.live() {
 		tells.Go(func() {
-			if err := m.offerLeft(ctx, p); err != nil {
-				m.log.Info("node was not told that this box left", "peer", p.String(), "err", err)
+			if err := offer(ctx, p); err != nil {
+				m.log.Info("node was not told of the last change of this box", "peer", p.String(), "err", err)
 			}
 		})
 	}
 	tells.Wait()
-	return nil
 }
 
 // offerLeft is an offer whose receiver may close the connection once it has

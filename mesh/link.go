@@ -4,8 +4,10 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
@@ -20,6 +22,9 @@ const (
 	linkTick = 250 * time.Millisecond
 	// redialEach: a member that is away is dialled this often, for ever.
 	redialEach = time.Second
+	// stateWait is how long a peer's rows may differ before that is no matter of gossip
+	// under way.
+	stateWait = 3 * time.Second
 	// dialWait bounds one attempt over all addresses.
 	dialWait = 5 * time.Second
 )
@@ -46,6 +51,9 @@ type link struct {
 	dialled  time.Time // when last tried
 	opened   time.Time // when the lasting stream was last tried
 	idle     time.Time // since when there is a connection without a lasting stream
+	state    uint64    // of the peer's rows, and since when it is that
+	stateAt  time.Time
+	compared [2]uint64 // states of both sides when last pulled for their difference
 }
 
 // linkSet has one link for each active member but this box.
@@ -58,6 +66,9 @@ type linkSet struct {
 	links map[peer.ID]*link
 	ends  map[peer.ID]context.CancelFunc
 	work  sync.WaitGroup
+
+	state atomic.Uint64 // of the own rows, as told in pulses
+	log   [2]uint64     // the own log as it was when state was summed up
 }
 
 func newLinkSet(m *Mesh) *linkSet {
@@ -189,6 +200,11 @@ func (s *linkSet) recheck() {
 func (s *linkSet) tick(now time.Time, pulse bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if log := [2]uint64{s.m.store.IndexID(), s.m.store.Sequence()}; pulse && log != s.log {
+		digest := s.m.store.Digest()
+		s.log = log
+		s.state.Store(xxhash.Sum64(digest.Encode()) | 1) // never 0, which tells nothing
+	}
 	for _, l := range s.links {
 		if pulse {
 			wake(l.pulse)
@@ -205,6 +221,22 @@ func (l *link) restless(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.beats == nil || l.health.current() != StateLive || now.Sub(l.health.heardAt) >= suspectAfter
+}
+
+// lacks says whether to pull, because the peer's rows have been others than the own ones
+// for a while in which they did not change: gossip was lost, or came by a third box.
+// It is called with the link locked.
+func (l *link) lacks(state uint64, now time.Time) bool {
+	own := l.m.links.state.Load()
+	if state != l.state {
+		l.state, l.stateAt = state, now
+	}
+	pair := [2]uint64{state, own}
+	if state == own || own == 0 || pair == l.compared || now.Sub(l.stateAt) < stateWait {
+		return false
+	}
+	l.compared = pair
+	return true
 }
 
 func (l *link) run(ctx context.Context) {

@@ -183,3 +183,41 @@ func TestLapse(t *testing.T) {
 		}
 	}
 }
+
+func TestRowsThatStayDifferentArePulled(t *testing.T) {
+	start := time.Unix(1000, 0)
+	at := func(d time.Duration) time.Time { return start.Add(d) }
+	m := &Mesh{}
+	m.links = newLinkSet(m)
+	l := &link{m: m}
+	if l.lacks(7, at(time.Minute)) {
+		t.Error("pulled before the own rows were summed up")
+	}
+	m.links.state.Store(5)
+	if l.lacks(5, at(2*time.Minute)) {
+		t.Error("pulled the same rows")
+	}
+	steps := []struct {
+		at         time.Duration
+		state, own uint64
+		want       bool
+	}{
+		{0, 7, 5, false},
+		{2 * time.Second, 7, 5, false}, // gossip may still be under way
+		{3 * time.Second, 7, 5, true},
+		{4 * time.Second, 7, 5, false}, // that pull brought nothing: not again
+		{60 * time.Second, 7, 5, false},
+		{61 * time.Second, 7, 6, true}, // something came, and it still differs
+		{62 * time.Second, 8, 6, false},
+		{64 * time.Second, 9, 6, false}, // the peer is being written to
+		{66 * time.Second, 9, 6, false},
+		{67 * time.Second, 9, 6, true},
+		{80 * time.Second, 9, 9, false},
+	}
+	for _, s := range steps {
+		m.links.state.Store(s.own)
+		if got := l.lacks(s.state, at(time.Hour+s.at)); got != s.want {
+			t.Errorf("at %s with %d against %d: %v", s.at, s.state, s.own, got)
+		}
+	}
+}
