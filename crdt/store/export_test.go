@@ -43,6 +43,9 @@ func BadgerOptions(dir string) badger.Options {
 	return badgerOptions(dir, badgerLog{log: slog.New(slog.DiscardHandler)})
 }
 
+// LogTouched is how much of the log of a memtable is allocated.
+const LogTouched = logTouched
+
 // Count says how many raw keys of the open database begin with a prefix.
 func (s *Store) Count(prefix string) int {
 	n := 0

@@ -61,8 +61,10 @@ type mappedDir struct {
 
 const (
 	spareName = "SPARE"
-	// logBytes is what badger makes the log of a memtable long.
-	logBytes = 2 * memTableBytes
+	// logBytes is what badger makes the log of a memtable long, and logTouched what it writes of it at most: a memtable is
+	// full at its size, and one transaction of 15 % of it is added to one that is not full, with some 30 bytes for each of its
+	// at most 26,000 entries.
+	logBytes, logTouched = 2 * memTableBytes, memTableBytes + memTableBytes*15/100 + 2<<20
 	// waitStep is how often a full disk is asked again.
 	waitStep = 50 * time.Millisecond
 )
@@ -120,9 +122,18 @@ func allocateMapped(fd int, size int64) {
 	if dir == nil {
 		return
 	}
-	isLog := strings.HasSuffix(path, ".mem")
-	if fullDisk(allocate(fd, size)) && !(isLog && dir.useSpare(fd, path, size)) {
-		dir.await(fd, path, size)
+	isLog, touched := strings.HasSuffix(path, ".mem"), size
+	if isLog {
+		touched = min(size, logTouched)
+	}
+	for waiting := false; fullDisk(allocate(fd, touched)) && !(isLog && dir.useSpare(fd, path, size)); {
+		if !waiting {
+			waiting = true
+			dir.waiting.Add(1)
+			defer dir.waiting.Add(-1)
+			dir.log.Warn("the disk is full; the store takes no writes until there is space", slog.String("dir", dir.path))
+		}
+		time.Sleep(waitStep)
 	}
 	if isLog {
 		dir.noteLog(fd)
@@ -155,18 +166,6 @@ func (d *mappedDir) syncLog() (known bool, err error) {
 		if err := unix.Fdatasync(int(d.newest.Fd())); !errors.Is(err, unix.EINTR) {
 			return true, err
 		}
-	}
-}
-
-func (d *mappedDir) await(fd int, path string, size int64) {
-	d.waiting.Add(1)
-	defer d.waiting.Add(-1)
-	d.log.Warn("the disk is full; the store takes no writes until there is space", slog.String("dir", d.path))
-	for fullDisk(allocate(fd, size)) {
-		if strings.HasSuffix(path, ".mem") && d.useSpare(fd, path, size) {
-			return
-		}
-		time.Sleep(waitStep)
 	}
 }
 
@@ -208,7 +207,7 @@ func (d *mappedDir) useSpare(fd int, path string, size int64) bool {
 // allocated says whether the spare is whole.
 func allocated(spare *os.File) bool {
 	var is unix.Stat_t
-	return unix.Fstat(int(spare.Fd()), &is) == nil && is.Size == logBytes && is.Blocks*512 >= logBytes
+	return unix.Fstat(int(spare.Fd()), &is) == nil && is.Size == logBytes && is.Blocks*512 >= logTouched
 }
 
 // keepSpare makes the spare log unless it is there. It fails with ENOSPC on a full disk.
@@ -222,7 +221,10 @@ func (d *mappedDir) keepSpare() error {
 		return err
 	}
 	defer spare.Close()
-	if err := allocate(int(spare.Fd()), logBytes); fullDisk(err) {
+	if err := spare.Truncate(logBytes); err != nil {
+		return err
+	}
+	if err := allocate(int(spare.Fd()), logTouched); fullDisk(err) {
 		// A part of it would only be missing elsewhere.
 		return errors.Join(err, os.Remove(name))
 	} else if err != nil {

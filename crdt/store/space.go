@@ -15,12 +15,13 @@ import (
 var ErrNoSpace = errors.New("too little free space on the disk of the store")
 
 const (
-	// DefaultReserve is what has to stay free for a write to be taken: enough for a flushed memtable and the compaction that
-	// follows. Where others take it first, these wait, see mapped.go.
-	DefaultReserve = 64 << 20
+	// DefaultReserve is what has to stay free for a write to be taken: enough for a flushed memtable. Where others take it
+	// first, that waits, see mapped.go.
+	DefaultReserve = 16 << 20
 
-	// openLeast has to be free to open a store: badger makes a log, and replays what was not flushed.
-	openLeast = logBytes + vlogBytes + memTableBytes
+	// openLeast has to be free to open a store, for badger's value log and what goes with it; and for the log of a memtable,
+	// unless the spare of a store that was killed is there.
+	openLeast = vlogBytes + 1<<20
 
 	// listAhead is by how much the list of tables is allocated beyond its end. Badger appends some 30 bytes for each table that
 	// comes or goes; an append that is cut short by a full disk would cost all tables after it.
@@ -61,6 +62,19 @@ func (s *Store) room() error {
 		return fmt.Errorf("reserve space: %w", err)
 	}
 	return nil
+}
+
+// roomToOpen says whether opening would have to wait for space.
+func roomToOpen(dir string, free func(string) (int64, error)) error {
+	least := int64(openLeast)
+	spare, err := os.Open(filepath.Join(dir, spareName))
+	if err == nil {
+		defer spare.Close()
+	}
+	if err != nil || !allocated(spare) {
+		least += logTouched
+	}
+	return checkSpace(dir, free, least)
 }
 
 // keepList allocates the list of tables ahead of its end. Badger makes a new one now and then.

@@ -174,7 +174,7 @@ func openBadger(dir string, o Options) (*badger.DB, *mappedDir, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("open store: %w", err)
 	}
-	if err := checkSpace(dir, o.Free, openLeast); err != nil {
+	if err := roomToOpen(dir, o.Free); err != nil {
 		return nil, nil, fmt.Errorf("open store: %w", err)
 	}
 	if err := checkFiles(dir); err != nil {
@@ -208,8 +208,9 @@ func tryBadger(o badger.Options) (db *badger.DB, err error) {
 
 const (
 	memTableBytes = 16 << 20
-	// vlogBytes is what badger makes a value log long. It begins a new one after half of that.
-	vlogBytes = 8 << 20
+	// vlogBytes is what badger makes a value log long. It begins a new one after half of that, so that the largest row of a
+	// transaction still fits.
+	vlogBytes = 6 << 20
 )
 
 // badgerOptions sizes badger for thousands of small rows on a box whose memory belongs to engines.
