@@ -17,6 +17,9 @@ import (
 type ScaleConfig struct {
 	Seed        uint64
 	Nodes, Rows int
+	// Digest has a node that pulls from a peer for the first time compare digests with it, and take only the rows of the
+	// buckets that differ, instead of the whole log.
+	Digest bool
 }
 
 // ScaleReport says what it took. A round is one pull by every node, from a peer of its choice.
@@ -36,10 +39,11 @@ type ScaleReport struct {
 const writesPerRow = 3
 
 type scale struct {
-	rand  *rand.Rand
-	nodes []*replica
-	sizes [][1 << writesPerRow]int // per row and set of writes known
-	bytes int
+	rand   *rand.Rand
+	nodes  []*replica
+	sizes  [][1 << writesPerRow]int // per row and set of writes known
+	digest bool
+	bytes  int
 }
 
 // replica is one node.
@@ -58,7 +62,7 @@ func RunScale(cfg ScaleConfig) (ScaleReport, error) {
 	if cfg.Rows == 0 {
 		cfg.Rows = 10_000
 	}
-	s := &scale{rand: rand.New(rand.NewPCG(cfg.Seed, 0x7363616c65)), sizes: make([][1 << writesPerRow]int, cfg.Rows)}
+	s := &scale{rand: rand.New(rand.NewPCG(cfg.Seed, 0x7363616c65)), sizes: make([][1 << writesPerRow]int, cfg.Rows), digest: cfg.Digest}
 	var report ScaleReport
 	for row := range cfg.Rows {
 		var err error
@@ -118,6 +122,11 @@ func (r *replica) learn(row int, writes uint8) {
 func (s *scale) pull(to, from int) {
 	r, peer := s.nodes[to], s.nodes[from]
 	s.bytes += crdt.MessageOverhead
+	if s.digest && r.cursors[from] == 0 && len(r.log) > 0 {
+		s.compare(r, peer)
+		r.cursors[from] = int32(len(peer.log))
+		return
+	}
 	for at := int(r.cursors[from]); at < len(peer.log); at++ {
 		row := peer.log[at]
 		if peer.at[row] != int32(at+1) {
@@ -127,6 +136,34 @@ func (s *scale) pull(to, from int) {
 		r.learn(int(row), peer.known[row])
 	}
 	r.cursors[from] = int32(len(peer.log))
+}
+
+// entryBytes is what a row takes in the listing of a bucket: a key of 15 bytes, a fingerprint of 16, and their heads.
+const entryBytes = 34
+
+// compare takes the rows in which the peer has more, found by digests and by the listings of the buckets that differ. Rows are
+// spread over the buckets by their number, as evenly as by a hash.
+func (s *scale) compare(r, peer *replica) {
+	s.bytes += 1 + crdt.DigestBuckets*len(crdt.Fingerprint{})
+	for bucket := range min(crdt.DigestBuckets, len(r.known)) {
+		rows, listing := []int(nil), 0
+		for row := bucket; row < len(r.known); row += crdt.DigestBuckets {
+			listing += entryBytes * min(int(peer.known[row]), 1)
+			if peer.known[row] != r.known[row] {
+				rows = append(rows, row)
+			}
+		}
+		if len(rows) == 0 {
+			continue
+		}
+		s.bytes += listing
+		for _, row := range rows {
+			if peer.known[row] != 0 {
+				s.bytes += s.sizes[row][peer.known[row]]
+				r.learn(row, peer.known[row])
+			}
+		}
+	}
 }
 
 // maxRounds is far beyond what any run takes.

@@ -21,11 +21,30 @@ func TestScaleConverges(t *testing.T) {
 	}
 }
 
+func TestDigestsSpareAFirstPull(t *testing.T) {
+	cfg := crdtsim.ScaleConfig{Seed: 3, Nodes: 50, Rows: 2000}
+	whole, err := crdtsim.RunScale(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Digest = true
+	spared, err := crdtsim.RunScale(cfg)
+	if err != nil || spared.SpreadBytes >= whole.SpreadBytes || spared.ChangeBytes >= whole.ChangeBytes {
+		t.Errorf("%+v with digests, %+v without, %v", spared, whole, err)
+	}
+}
+
 // BenchmarkScale has 1,000 nodes learn 10,000 rows by pulls alone, and then one more write.
 func BenchmarkScale(b *testing.B) {
+	for _, digest := range []bool{false, true} {
+		b.Run(map[bool]string{false: "whole log", true: "digest first"}[digest], func(b *testing.B) { benchScale(b, digest) })
+	}
+}
+
+func benchScale(b *testing.B, digest bool) {
 	var sum crdtsim.ScaleReport
 	for i := 0; b.Loop(); i++ {
-		r, err := crdtsim.RunScale(crdtsim.ScaleConfig{Seed: uint64(i)})
+		r, err := crdtsim.RunScale(crdtsim.ScaleConfig{Seed: uint64(i), Digest: digest})
 		if err != nil {
 			b.Fatal(err)
 		}
