@@ -36,7 +36,7 @@ func printModels(w io.Writer, models []ui.Model) {
 			loaded = "stopped"
 		case m.Loaded:
 			loaded = "on " + strings.Join(m.LoadedOn, ", ")
-		case m.Wanted > 0:
+		case m.Wanted > 0 || m.Problem != "":
 			loaded = "not yet"
 		}
 		rows = append(rows, []string{m.Name, m.Format, bytesText(m.SizeBytes), bytesText(m.MemoryNeed), loaded, orDash(strings.Join(m.OnDisk, ", ")), orDash(m.Pin)})

@@ -46,6 +46,12 @@ describe('what to type for a model', () => {
   test('on its way: its state and node', () => {
     expect(modelView(model({ wanted: 1 }), [replica({ state: 'loading' })], 'llmgw')).toMatchObject({ tone: 'busy', state: 'loading', type: '' })
   })
+  test('on demand: its problem and its way when requests ask for it', () => {
+    const m = model({ max: 1, on_disk: ['attic'] })
+    expect(modelView(m, [], 'llmgw')).toMatchObject({ tone: 'idle', state: 'not loaded', type: 'llmgw load m' })
+    expect(modelView(m, [replica({ state: 'loading' })], 'llmgw')).toMatchObject({ tone: 'busy', state: 'loading' })
+    expect(modelView({ ...m, problem: 'no room' }, [], 'llmgw')).toMatchObject({ tone: 'warn', detail: 'No room.' })
+  })
   test('another model on its way says nothing about this one', () => {
     expect(modelView(model({ wanted: 1 }), [replica({ model: 'n', state: 'loading' })], 'llmgw').state).toBe('waiting')
   })

@@ -71,11 +71,11 @@ export function modelView(m: Model, replicas: Replica[], command: string): Model
     const where = m.loaded_on.length > 0 ? `On ${list(m.loaded_on)}.` : ''
     return { tone: 'ok', state: 'loaded', detail: where, type: '' }
   }
-  if (m.wanted === 0) {
-    return { tone: 'idle', state: 'not loaded', detail: diskDetail(m), type: load }
-  }
   const own = replicas.filter((r) => r.model === m.name || r.model === m.id)
   const coming = own.find((r) => replicaTone(r) === 'busy')
+  if (m.wanted === 0 && m.problem === '' && !coming) {
+    return { tone: 'idle', state: 'not loaded', detail: diskDetail(m), type: load }
+  }
   if (coming) return { tone: 'busy', state: replicaState(coming), detail: `On ${coming.node_name}.`, type: m.fix }
   if (m.problem === '') return { tone: 'busy', state: 'waiting', detail: 'Waiting for a node to take it.', type: m.fix }
   // Without a replica that failed, it may only be early: that is no alarm yet.
