@@ -191,6 +191,21 @@ func TestDiffEntries(t *testing.T) {
 	}
 }
 
+func FuzzDecodeDigest(f *testing.F) {
+	var d crdt.Digest
+	d.Toggle(7, crdt.Fingerprint{1})
+	f.Add(d.Encode())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := crdt.DecodeDigest(data)
+		if err != nil {
+			return
+		}
+		if again := got.Encode(); string(again) != string(data) {
+			t.Error("decodes and encodes to something else")
+		}
+	})
+}
+
 func FuzzDecodeEntries(f *testing.F) {
 	data, err := crdt.EncodeEntries([]crdt.DigestEntry{{Key: crdt.NewKey("models", "m"), Hash: crdt.Fingerprint{1}}})
 	if err != nil {
