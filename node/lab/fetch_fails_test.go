@@ -121,7 +121,7 @@ func TestNoSpaceIsSaidBeforeTheDownload(t *testing.T) {
 	if err := os.Mkdir(b.StateDir(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("tmpfs", b.StateDir(), "tmpfs", 0, "size=80m"); err != nil {
+	if err := unix.Mount("tmpfs", b.StateDir(), "tmpfs", 0, "size=130m"); err != nil {
 		Skip(t, "mount a small file system: %v", err)
 	}
 	b.Start()

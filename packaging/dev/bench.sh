@@ -3,3 +3,5 @@
 source "$(dirname "$0")/env.sh"
 cd "$root"
 go test -run '^$' -bench . -benchtime 1x -timeout 30m ./node/lab/
+go test -run '^$' -bench 'MergeAgainst|Update$' -benchtime 1x ./crdt/store
+go test -run '^$' -bench Scale -benchtime 1x ./crdt/crdtsim
