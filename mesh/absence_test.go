@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -347,6 +348,9 @@ func TestAllRestoredBoxesGoOnTogether(t *testing.T) {
 	allLive(t, a, b, c)
 	if !strings.Contains(alarmText(a, AlarmAway), "exchanges no rows") {
 		t.Errorf("while it waits it says %q", alarmText(a, AlarmAway))
+	}
+	if err := a.mesh.Offer(context.Background()); !errors.Is(err, errOverdue) {
+		t.Errorf("an offer meanwhile: %v", err)
 	}
 	eventually(t, "all have what each of them had", func() bool {
 		clock.move(50 * time.Millisecond)

@@ -12,9 +12,15 @@ import (
 	"llmgw/crdt/store"
 )
 
+// errOverdue: what this box writes goes out once it has caught up.
+var errOverdue = errors.New("this box was away for too long, or was restored, and tells its changes to others once it has taken over their state")
+
 // Offer pushes what this box wrote to one live peer and waits until that has it
 // on disk, Config.OfferWait at most. Without a live peer there is nobody to wait for: nil.
 func (m *Mesh) Offer(ctx context.Context) error {
+	if m.absence.overdue() && len(m.links.live()) > 0 {
+		return errOverdue
+	}
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.OfferWait)
 	defer cancel()
 	// One that was lost a moment ago is nobody to wait for.
