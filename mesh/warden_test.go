@@ -87,6 +87,11 @@ func TestHostileMemberDoesNotStopTheRest(t *testing.T) {
 	if _, err := h.store.Merge([]crdt.Item{forged}); err != nil {
 		t.Fatal(err)
 	}
+	// Whatever the machine can send: a's patience with it is nearly used up, and does not
+	// grow again.
+	a.mesh.warden.mu.Lock()
+	a.mesh.warden.of(h.peer()).messages = bucket{used: gossipMessages.burst - 400, at: time.Now().Add(time.Hour)}
+	a.mesh.warden.mu.Unlock()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{}, 2)
 	for _, victim := range []*box{a, b} {
