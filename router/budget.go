@@ -23,45 +23,6 @@ func (b *budget) take(n int64) bool {
 
 func (b *budget) give(n int64) { b.held.Add(-n) }
 
-// load counts the requests that this node has chosen each replica for and that
-// have not ended: what presence tells of them comes up to a second late.
-type load struct {
-	mu    sync.Mutex
-	count map[replicaKey]int
-}
-
-// replicaKey tells replicas apart over the mesh.
-type replicaKey struct {
-	peer  string
-	model string
-	slot  int
-}
-
-func (r Replica) key() replicaKey { return replicaKey{r.Peer, r.Model, r.Slot} }
-
-func newLoad() *load { return &load{count: make(map[replicaKey]int)} }
-
-func (l *load) of(k replicaKey) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.count[k]
-}
-
-// take counts one request; the returned function ends it, once however often
-// it is called.
-func (l *load) take(k replicaKey) func() {
-	l.mu.Lock()
-	l.count[k]++
-	l.mu.Unlock()
-	return sync.OnceFunc(func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.count[k]--; l.count[k] == 0 {
-			delete(l.count, k)
-		}
-	})
-}
-
 // limiter lets one log line through in each interval.
 type limiter struct {
 	every time.Duration

@@ -223,9 +223,7 @@ func newNode(t testing.TB, change ...func(*Config)) *node {
 func (n *node) checkReleased(t testing.TB) {
 	eventually(t, "targets, load and bodies are released", func() bool {
 		active, _ := n.local.state()
-		n.load.mu.Lock()
-		defer n.load.mu.Unlock()
-		return active == 0 && len(n.load.count) == 0 && n.bodies.held.Load() == 0
+		return active == 0 && n.picker.Idle() && n.bodies.held.Load() == 0
 	})
 }
 

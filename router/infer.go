@@ -10,6 +10,7 @@ import (
 
 	"llmgw/mesh"
 	"llmgw/mesh/catalog"
+	"llmgw/router/affinity"
 	"llmgw/router/openai"
 	"llmgw/router/relay"
 )
@@ -24,6 +25,7 @@ type inference struct {
 	model  string
 	call   relay.Call
 	asked  map[tried]bool
+	query  affinity.Query
 	view   ModelView
 	last   error // why the last attempt failed
 	cut    bool  // the client has a part of an answer that cannot be ended
@@ -31,7 +33,11 @@ type inference struct {
 
 func (r *Router) infer(t *request) {
 	i, e := t.prepare()
-	if e == nil {
+	switch {
+	case e != nil:
+	case wantsExplanation(t.req.Header):
+		e = i.explain()
+	default:
 		e = i.run()
 	}
 	if e != nil {
@@ -49,7 +55,8 @@ func (t *request) prepare() (*inference, *openai.Error) {
 	if e := t.read(); e != nil {
 		return nil, e
 	}
-	scanned, err := openai.Scan(t.body)
+	var prompt openai.Prompt
+	scanned, err := openai.ScanPrompt(t.body, &prompt)
 	if err != nil {
 		return nil, badJSON(err)
 	}
@@ -57,7 +64,8 @@ func (t *request) prepare() (*inference, *openai.Error) {
 		return nil, noModel()
 	}
 	return &inference{
-		t: t, stream: scanned.Stream, model: scanned.Model, asked: make(map[tried]bool),
+		query: t.query(scanned.Stream, &prompt),
+		t:     t, stream: scanned.Stream, model: scanned.Model, asked: make(map[tried]bool),
 		call: relay.Call{
 			Path: t.route.path, Header: jsonHeader(relay.CleanRequest(t.req.Header), t.id), Body: t.body,
 		},
@@ -72,12 +80,12 @@ func (i *inference) run() *openai.Error {
 		if e := i.resolve(); e != nil {
 			return e
 		}
-		replica, ok := i.t.r.pick(i.view, i.asked, i.t.key.ID)
-		if !ok {
+		replica, ticket := i.t.r.pick(i.view, i.asked, i.query)
+		if ticket == nil {
 			break
 		}
 		i.asked[tried{replica.key(), replica.Epoch}] = true
-		err := i.attempt(ctx, replica)
+		err := i.attempt(ctx, replica, i.t.r.count(ticket, i.query.Whole))
 		if err == nil {
 			return nil
 		}
@@ -109,12 +117,11 @@ func (i *inference) resolve() *openai.Error {
 	return nil
 }
 
-// attempt has one replica answer. An error means that the client got nothing
-// of an answer, and another replica may be asked.
-func (i *inference) attempt(ctx context.Context, replica Replica) error {
+// attempt has one replica answer, which was counted. An error means that the
+// client got nothing of an answer, and another replica may be asked.
+func (i *inference) attempt(ctx context.Context, replica Replica, use *use) error {
 	r := i.t.r
-	release := r.load.take(replica.key())
-	defer release()
+	defer use.done()
 	kind := kindRemote
 	if replica.Local {
 		kind = kindLocal
@@ -129,7 +136,9 @@ func (i *inference) attempt(ctx context.Context, replica Replica) error {
 		Terminated: i.t.route.terminated,
 		Failure:    func(error) []byte { return i.brokeOff(replica).Encode(i.t.origin()) },
 		Now:        r.now,
+		First:      use.first,
 	})
+	use.learn(answer.Tail)
 	r.metrics.relays.WithLabelValues(kind, outcomeOf(ctx, answer.Err)).Inc()
 	if !answer.FirstByte.IsZero() {
 		r.metrics.firstByte.WithLabelValues(i.t.route.name).Observe(answer.FirstByte.Sub(i.t.began).Seconds())
@@ -247,7 +256,7 @@ func (i *inference) lost(replica Replica) error {
 	if slices.ContainsFunc(view.Replicas, func(c Replica) bool { return c.key() == replica.key() }) {
 		return nil
 	}
-	if _, another := r.pick(view, i.asked, i.t.key.ID); another {
+	if len(view.open(i.asked)) > 0 {
 		return errVanished
 	}
 	return nil

@@ -1,6 +1,10 @@
 package router
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"llmgw/router/affinity"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // metrics of the router. A relay's kind is "local" (an engine of this node),
 // "remote" (another node's, asked by this one) or "served" (this node's, asked
@@ -30,7 +34,7 @@ func seconds() []float64 {
 	return []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 }
 
-func newMetrics(reg prometheus.Registerer, bodies *budget) *metrics {
+func newMetrics(reg prometheus.Registerer, bodies *budget, picker *affinity.Picker) *metrics {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmgw_requests_total", Help: "Client requests by route and status; 499 is a client that left.",
@@ -56,6 +60,41 @@ func newMetrics(reg prometheus.Registerer, bodies *budget) *metrics {
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmgw_body_held_bytes", Help: "Memory taken by request bodies, of clients and of other nodes.",
 	}, func() float64 { return float64(bodies.held.Load()) })
+	registerPrefixes(reg, picker)
 	reg.MustRegister(m.requests, m.duration, m.firstByte, m.relays, m.refusals, m.inFlight, held)
 	return m
+}
+
+// registerPrefixes shows what is believed and what engines say of warm
+// prefixes. Tokens are as this head estimates them, but for those that engines
+// report.
+func registerPrefixes(reg prometheus.Registerer, p *affinity.Picker) {
+	counter := func(name, help string, read func(affinity.Stats) uint64) {
+		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 {
+			return float64(read(p.Stats()))
+		}))
+	}
+	gauge := func(name, help string, read func(affinity.Stats) int) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			return float64(read(p.Stats()))
+		}))
+	}
+	counter("llmgw_prefix_picks_total", "Replicas chosen for a request, each attempt counted.",
+		func(s affinity.Stats) uint64 { return s.Picks })
+	counter("llmgw_prefix_prompt_tokens_total", "Prompt tokens of chosen replicas' requests, estimated.",
+		func(s affinity.Stats) uint64 { return s.Tokens })
+	counter("llmgw_prefix_warm_tokens_total", "Of these, tokens believed warm at the replica.",
+		func(s affinity.Stats) uint64 { return s.Warm })
+	counter("llmgw_prefix_reported_tokens_total", "Prompt tokens of answers in which the engine told what it had cached.",
+		func(s affinity.Stats) uint64 { return s.Prompt })
+	counter("llmgw_prefix_cached_tokens_total", "Of these, tokens that the engine had cached.",
+		func(s affinity.Stats) uint64 { return s.Cached })
+	counter("llmgw_prefix_messages_sent_total", "Messages to the other heads.",
+		func(s affinity.Stats) uint64 { return s.Shared })
+	counter("llmgw_prefix_messages_taken_total", "Messages of other heads.",
+		func(s affinity.Stats) uint64 { return s.Taken })
+	gauge("llmgw_prefix_blocks", "Blocks of prompts that are believed warm, over all replicas.",
+		func(s affinity.Stats) int { return s.Blocks })
+	gauge("llmgw_prefix_index_bytes", "Memory of the index of warm prefixes.",
+		func(s affinity.Stats) int { return s.Bytes })
 }

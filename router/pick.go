@@ -1,6 +1,23 @@
 package router
 
-import "github.com/cespare/xxhash/v2"
+import (
+	"net/http"
+	"time"
+
+	"llmgw/router/affinity"
+	"llmgw/router/openai"
+)
+
+// replicaKey tells replicas apart over the mesh.
+type replicaKey struct {
+	peer  string
+	model string
+	slot  int
+}
+
+func (r Replica) key() replicaKey { return replicaKey{r.Peer, r.Model, r.Slot} }
+
+func (r Replica) id() affinity.Replica { return affinity.ReplicaOf(r.Peer, r.Model, r.Slot) }
 
 // tried names a replica as it was when it was asked: one that came back under
 // another epoch may be asked again.
@@ -9,41 +26,126 @@ type tried struct {
 	epoch uint64
 }
 
-// pick chooses among the replicas that were not asked yet: one of this node
-// before all others, then the one with the fewest requests in flight, then by
-// rendezvous of the API key, so that one client's prompts find their cache.
-func (r *Router) pick(view ModelView, asked map[tried]bool, key string) (Replica, bool) {
-	best, found := Replica{}, false
-	for _, c := range view.Replicas {
-		if asked[tried{c.key(), c.Epoch}] {
-			continue
-		}
-		if !found || r.better(c, best, key) {
-			best, found = c, true
+// open lists the replicas that were not asked yet.
+func (v ModelView) open(asked map[tried]bool) []Replica {
+	var out []Replica
+	for _, c := range v.Replicas {
+		if !asked[tried{c.key(), c.Epoch}] {
+			out = append(out, c)
 		}
 	}
-	return best, found
+	return out
 }
 
-func (r *Router) better(a, b Replica, key string) bool {
-	if a.Local != b.Local {
-		return a.Local
+func candidates(replicas []Replica) []affinity.Candidate {
+	out := make([]affinity.Candidate, len(replicas))
+	for i, c := range replicas {
+		out[i] = affinity.Candidate{
+			Replica: c.id(), Boot: c.Boot, Remote: !c.Local, Hop: c.Hop, InFlight: c.InFlight, Slots: c.Slots,
+			KVTokens: c.KVTokens, KVUse: c.KVUse, Weight: c.Weight, Priority: c.Priority,
+		}
 	}
-	if x, y := r.inFlight(a), r.inFlight(b); x != y {
-		return x < y
-	}
-	return rendezvous(key, a) > rendezvous(key, b)
+	return out
 }
 
-// inFlight is what the holder told or what this node itself sent there,
-// whichever is more: the holder's number holds ours, but is older.
-func (r *Router) inFlight(c Replica) int { return max(c.InFlight, r.load.of(c.key())) }
-
-func rendezvous(key string, c Replica) uint64 {
-	var d xxhash.Digest
-	for _, part := range []string{key, c.Model, c.Peer} {
-		_, _ = d.WriteString(part)
-		_, _ = d.Write([]byte{0, byte(c.Slot)})
+// pick chooses among the replicas that were not asked yet, and counts the
+// request there. The ticket must be ended.
+func (r *Router) pick(view ModelView, asked map[tried]bool, q affinity.Query) (Replica, *affinity.Ticket) {
+	open := view.open(asked)
+	now := r.now()
+	t := r.picker.Pick(q, candidates(open), now)
+	if t == nil {
+		return Replica{}, nil
 	}
-	return d.Sum64()
+	r.share.soon(now)
+	return open[t.Index], t
 }
+
+// sessionHeader is how a client names its conversation beside the body.
+const sessionHeader = "X-Session-Id"
+
+// maxSession bounds the text that names a conversation; a longer one is none.
+const maxSession = 1024
+
+// query is a request as the pick sees it. Beliefs are kept by replica, so the
+// model needs no part in the hashes. What names the conversation goes with the
+// key, as names are given freely: one client's are not another's.
+func (t *request) query(stream bool, p *openai.Prompt) affinity.Query {
+	b := affinity.NewBuilder()
+	b.Add(p.Tools)
+	elements, root := 0, 0
+	p.Elements(func(raw []byte) {
+		b.Add(raw)
+		if elements++; elements <= rootElements {
+			root = len(b.Chain())
+		}
+	})
+	q := affinity.Query{Chain: b.Chain(), Tokens: max(b.Tokens(), 1), Whole: !stream}
+	name := t.req.Header.Get(sessionHeader)
+	if name == "" {
+		name = string(p.Session[:min(len(p.Session), maxSession+1)])
+	}
+	switch {
+	case name != "" && len(name) <= maxSession:
+		q.Root = affinity.NameHash(t.key.ID, name)
+		q.Session = affinity.SessionHash(q.Root)
+	case root > 0:
+		q.Root = uint64(q.Chain[root-1].Hash)
+	default:
+		q.Root = affinity.NameHash(t.key.ID)
+	}
+	return q
+}
+
+// rootElements of a prompt, the system's message and the first of the user,
+// stay the same in all turns of a conversation.
+const rootElements = 2
+
+// use wraps a ticket with what the router needs to do around it.
+type use struct {
+	r     *Router
+	t     *affinity.Ticket
+	timer *time.Timer // of an answer that comes whole; nil: none
+}
+
+// count begins the use of a ticket. An answer that comes whole has no first
+// token to see: its prompt counts as computed when that was predicted.
+func (r *Router) count(t *affinity.Ticket, whole bool) *use {
+	u := &use{r: r, t: t}
+	if whole {
+		u.timer = time.AfterFunc(t.Cost.Total, u.first)
+	}
+	return u
+}
+
+func (u *use) first() {
+	now := u.r.now()
+	u.t.First(now)
+	u.r.share.soon(now)
+}
+
+func (u *use) done() {
+	if u.timer != nil {
+		u.timer.Stop()
+	}
+	now := u.r.now()
+	u.t.Done(now)
+	u.r.share.soon(now)
+}
+
+// learn takes over what the engine told of its cache.
+func (u *use) learn(tail []byte) {
+	if prompt, cached, ok := openai.CachedTokens(tail); ok {
+		u.t.Cached(prompt, cached)
+	}
+}
+
+// SetPrefixes changes whether warm prefixes count in choosing replicas, and for
+// how long after its last use one does; 0: affinity.DefaultTTL. It is in force
+// for the next request.
+func (r *Router) SetPrefixes(on bool, ttl time.Duration) { r.picker.Set(on, ttl) }
+
+// explainHeader asks for the candidates in place of an answer.
+const explainHeader = "X-LLMGW-Explain"
+
+func wantsExplanation(h http.Header) bool { return h.Get(explainHeader) == "1" }

@@ -10,6 +10,7 @@ import (
 
 	"llmgw/mesh"
 	"llmgw/mesh/catalog"
+	"llmgw/router/affinity"
 	"llmgw/router/keys"
 	"llmgw/router/openai"
 	"llmgw/router/relay"
@@ -29,6 +30,13 @@ type Replica struct {
 	Digest   string
 	InFlight int // relays at the holder, as it last told
 	Slots    int // requests it computes at once; 0 unknown
+
+	Boot     uint64        // changes when its engine starts anew; 0: unknown
+	Hop      time.Duration // to its holder and back; 0: unknown
+	KVTokens int64         // its KV cache holds, the largest tier; 0: unknown
+	KVUse    float64       // of that by running requests, 0 to 1; 0: unknown
+	Weight   float64       // its share beside others; 0: 1
+	Priority int           // a lower one gets what a higher one cannot take
 }
 
 // ModelView is a model with what serves it now.
@@ -98,6 +106,8 @@ type Config struct {
 	// requests and must not block.
 	Alive  func(peer string) bool
 	Limits relay.Limits // zero: relay.DefaultLimits
+	// Share gives messages to the other heads; nil: there are none.
+	Share Sharer
 
 	BodyLimit     int64 // bytes of one body; 0: DefaultBodyLimit
 	BodyBudget    int64 // bytes of all bodies; 0: DefaultBodyBudget
@@ -109,7 +119,8 @@ type Router struct {
 	cfg     Config
 	engines *relay.Engines
 	bodies  *budget
-	load    *load
+	picker  *affinity.Picker
+	share   *sharing
 	metrics *metrics
 	scrape  http.Handler
 	quiet   *limiter
@@ -136,16 +147,25 @@ func New(cfg Config) *Router {
 	if cfg.BodyBudget == 0 {
 		cfg.BodyBudget = DefaultBodyBudget
 	}
-	r := &Router{cfg: cfg, now: cfg.Now, load: newLoad(), quiet: &limiter{every: time.Second}}
+	r := &Router{cfg: cfg, now: cfg.Now, quiet: &limiter{every: time.Second}}
 	r.engines = relay.NewEngines(cfg.Limits)
+	boot := uint64(0)
+	if cfg.Share != nil {
+		boot = headBoot(cfg.Entropy)
+	}
+	r.picker, r.share = affinity.NewPicker(boot), &sharing{r: r}
 	r.bodies = &budget{limit: cfg.BodyBudget}
-	r.metrics = newMetrics(cfg.Metrics, r.bodies)
+	r.metrics = newMetrics(cfg.Metrics, r.bodies, r.picker)
 	r.scrape = promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{})
 	return r
 }
 
-// Close closes the connections that are kept to engines. Requests go on.
-func (r *Router) Close() { r.engines.Close() }
+// Close closes the connections that are kept to engines and tells other heads
+// no more. Requests go on.
+func (r *Router) Close() {
+	r.share.close()
+	r.engines.Close()
+}
 
 // Handler answers the paths that Owns reports. It must not stand behind a
 // ServeMux: that redirects doubled slashes, and clients turn a redirected POST

@@ -116,3 +116,6 @@ func (b *Builder) Chain() Chain { return b.chain }
 
 // Tokens estimates the whole prompt, what is behind the last link included.
 func (b *Builder) Tokens() int { return b.chain.Tokens() + b.cold/bytesPerToken }
+
+// SessionHash is a conversation's own name as a hash; never 0.
+func SessionHash(root uint64) Hash { return Hash(root>>(64-hashBits)) | 1 }

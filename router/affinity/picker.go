@@ -24,6 +24,9 @@ type Query struct {
 	Tokens  int    // of the prompt; at least the chain's
 	Session Hash   // the conversation by its own name; 0: it has none
 	Root    uint64 // the conversation for ties; the same in each turn
+	// Whole: the answer comes in one piece, so that its first byte says nothing
+	// of the time that the prompt took.
+	Whole bool
 }
 
 // Picker chooses replicas for one head. The zero value is not usable.
@@ -51,7 +54,7 @@ type Stats struct {
 }
 
 // NewPicker makes a picker that knows nothing. boot tells this head's messages
-// from those of an earlier life; it must not be 0.
+// from those of an earlier life; 0: it tells other heads nothing.
 func NewPicker(boot uint64) *Picker {
 	return &Picker{
 		replicas: make(map[Replica]*replica), heads: make(map[string]*head),

@@ -39,12 +39,12 @@ type outbox struct {
 }
 
 func (o *outbox) decided(d decision) {
-	if len(o.fresh) < queued {
+	if o.boot != 0 && len(o.fresh) < queued {
 		o.fresh = append(o.fresh, d)
 	}
 }
 
-func (o *outbox) moved() { o.changed = true }
+func (o *outbox) moved() { o.changed = o.boot != 0 }
 
 // newestFirst lists what is told: what is dropped from a full message is old.
 func (o *outbox) newestFirst() []decision {
@@ -75,7 +75,7 @@ func (p *Picker) Flush(now time.Time) (msg []byte, again time.Duration) {
 	if o.changed || len(o.fresh) > 0 {
 		o.due = tellings
 	}
-	if o.due == 0 && !busy {
+	if o.boot == 0 || o.due == 0 && !busy {
 		return nil, 0
 	}
 	o.seq++

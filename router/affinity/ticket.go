@@ -28,7 +28,7 @@ func (t *Ticket) First(now time.Time) {
 	t.computed()
 	// What waited before it was partly computed already, nobody knows how far:
 	// only a prompt that met an idle replica tells of the rate.
-	if t.Cost.Pending > t.Cost.New/4 {
+	if t.q.Whole || t.Cost.Pending > t.Cost.New/4 {
 		return
 	}
 	t.r.measure(t.work, now.Sub(t.began)-t.Cost.Hop-t.Cost.Wait, now)

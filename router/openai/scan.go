@@ -44,10 +44,13 @@ func (e *FieldError) Error() string { return fmt.Sprintf("%q must be %s", e.Para
 // doubled keys the last counts, as in the engines' own parsers; null equals
 // absent. Invalid UTF-8 and lone surrogates are left to the engine.
 // Errors are *SyntaxError or *FieldError.
-func Scan(body []byte) (Request, error) {
+func Scan(body []byte) (Request, error) { return ScanPrompt(body, nil) }
+
+// ScanPrompt is Scan that also notes in p, unless nil, where the prompt is.
+func ScanPrompt(body []byte, p *Prompt) (Request, error) {
 	s := scanner{b: body}
 	var req Request
-	if err := s.object(&req); err != nil {
+	if err := s.object(&req, p); err != nil {
 		return Request{}, err
 	}
 	if s.space(); s.i < len(s.b) {
@@ -57,7 +60,7 @@ func Scan(body []byte) (Request, error) {
 }
 
 // object scans the outermost object, whose fields are looked at.
-func (s *scanner) object(req *Request) error {
+func (s *scanner) object(req *Request, p *Prompt) error {
 	s.space()
 	if !s.take('{') {
 		return s.fail("a JSON object")
@@ -70,7 +73,7 @@ func (s *scanner) object(req *Request) error {
 		if err != nil {
 			return err
 		}
-		if err := s.field(key, req); err != nil {
+		if err := s.field(key, req, p); err != nil {
 			return err
 		}
 		s.space()
@@ -85,18 +88,24 @@ func (s *scanner) object(req *Request) error {
 }
 
 // field scans one value of the outermost object and keeps what it is for.
-func (s *scanner) field(key []byte, req *Request) error {
+func (s *scanner) field(key []byte, req *Request, p *Prompt) error {
 	s.space()
-	start := s.i
+	start, name := s.i, string(plain(key))
+	if s.mark = p != nil && name == "messages"; s.mark {
+		s.marks = s.marks[:0]
+	}
 	if err := s.value(); err != nil {
 		return err
 	}
 	raw := s.b[start:s.i]
-	switch string(plain(key)) {
+	switch name {
 	case "model":
 		return readModel(raw, req)
 	case "stream":
 		return readStream(raw, req)
+	}
+	if p != nil {
+		p.note(name, raw, start, s.marks)
 	}
 	return nil
 }

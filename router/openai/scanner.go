@@ -13,6 +13,8 @@ type scanner struct {
 	i       int
 	depth   int
 	objects [maxDepth / 64]uint64 // bit set: the bracket at that depth is "{"
+	mark    bool                  // the commas between a value's elements are wanted
+	marks   []int                 // where they are
 }
 
 func (s *scanner) fail(expected string) error {
@@ -147,6 +149,9 @@ func (s *scanner) after() (bool, error) {
 		object := s.inObject()
 		switch {
 		case s.take(','):
+			if s.mark && s.depth == 1 {
+				s.marks = append(s.marks, s.i-1)
+			}
 			if object {
 				s.space()
 				_, err := s.key()

@@ -36,6 +36,8 @@ type Answer struct {
 	// Err is why the answer is not whole: ErrClientGone, the end of the
 	// context or *BrokenError.
 	Err error
+	// Tail is the end of the body, at most 8 KiB: usage stands there.
+	Tail []byte
 }
 
 // Options of one Pump.
@@ -46,6 +48,8 @@ type Options struct {
 	Failure func(err error) []byte
 	// Now is the clock of Answer.FirstByte.
 	Now func() time.Time
+	// First is called with the first byte of the body; nil: nobody cares.
+	First func()
 }
 
 // IsEventStream reports that a content type is that of server-sent events.
@@ -67,6 +71,7 @@ func Pump(x *Exchange, out Sink, o Options) Answer {
 	buf := copies.Get().(*[]byte)
 	defer copies.Put(buf)
 	p.run((*buf)[:copyBytes])
+	p.answer.Tail = p.tail.b
 	return p.answer
 }
 
@@ -76,6 +81,7 @@ type pump struct {
 	o      Options
 	answer Answer
 	track  openai.Tracker
+	tail   tail
 	held   bool // the start of an event is held back
 	torn   bool // the client has the start of an event that was too large to hold
 }
@@ -86,7 +92,7 @@ func (p *pump) run(buf []byte) {
 		p.answer.Err = err
 		return
 	}
-	p.got(n)
+	p.got(buf[:n])
 	stream := IsEventStream(p.x.Header)
 	CleanResponse(p.x.Header)
 	switch {
@@ -99,11 +105,32 @@ func (p *pump) run(buf []byte) {
 	}
 }
 
-func (p *pump) got(n int) {
-	if p.answer.FirstByte.IsZero() && n > 0 {
+func (p *pump) got(b []byte) {
+	if p.answer.FirstByte.IsZero() && len(b) > 0 {
 		p.answer.FirstByte = p.o.Now()
+		if p.o.First != nil {
+			p.o.First()
+		}
 	}
-	p.answer.Bytes += int64(n)
+	p.answer.Bytes += int64(len(b))
+	p.tail.add(b)
+}
+
+// tailBytes is more than a usage object and what engines put behind it.
+const tailBytes = 4 << 10
+
+// tail keeps the end of what is added, between one and two tailBytes.
+type tail struct{ b []byte }
+
+func (t *tail) add(p []byte) {
+	if len(p) >= tailBytes {
+		t.b = append(t.b[:0], p[len(p)-tailBytes:]...)
+		return
+	}
+	if len(t.b)+len(p) > 2*tailBytes {
+		t.b = t.b[:copy(t.b, t.b[len(t.b)-tailBytes:])]
+	}
+	t.b = append(t.b, p...)
 }
 
 // begin sends the head, if none went out while the client waited.
@@ -147,7 +174,7 @@ func (p *pump) plain(buf []byte, n int, err error) {
 			return
 		}
 		n, err = p.x.Next(buf, nil)
-		p.got(n)
+		p.got(buf[:n])
 	}
 }
 
@@ -178,7 +205,7 @@ func (p *pump) events(buf []byte, n int, err error) {
 		}
 		p.held = held > 0
 		n, err = p.x.Next(buf[held:], comment)
-		p.got(n)
+		p.got(buf[held : held+n])
 	}
 }
 
@@ -260,7 +287,7 @@ func (p *pump) late(buf []byte, n int, err error) {
 	body := bytes.Clone(buf[:n])
 	for err == nil && len(body) < lateBytes {
 		n, err = p.x.Next(buf, nil)
-		p.got(n)
+		p.got(buf[:n])
 		body = append(body, buf[:n]...)
 	}
 	line, ok := errorLine(body)
