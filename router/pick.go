@@ -80,7 +80,7 @@ func (t *request) query(stream bool, p *openai.Prompt) affinity.Query {
 			root = len(b.Chain())
 		}
 	})
-	q := affinity.Query{Chain: b.Chain(), Tokens: max(b.Tokens(), 1), Whole: !stream}
+	q := affinity.Query{Chain: b.Chain(), Tokens: max(b.Tokens()+affinity.TokensOf(p.Other), 1), Whole: !stream}
 	name := t.req.Header.Get(sessionHeader)
 	if name == "" {
 		name = string(p.Session[:min(len(p.Session), maxSession+1)])

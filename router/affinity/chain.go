@@ -106,7 +106,7 @@ func (b *Builder) link(block []byte) {
 	b.digest.ResetWithSeed(b.prev)
 	_, _ = b.digest.Write(block)
 	b.prev = b.digest.Sum64()
-	tokens := uint32((len(block) + bytesPerToken - 1) / bytesPerToken)
+	tokens := uint32(TokensOf(len(block)))
 	b.chain = append(b.chain, Link{Hash: Hash(b.prev >> (64 - hashBits)), End: uint32(b.chain.Tokens()) + tokens})
 	b.offset += len(block)
 }
@@ -115,7 +115,10 @@ func (b *Builder) link(block []byte) {
 func (b *Builder) Chain() Chain { return b.chain }
 
 // Tokens estimates the whole prompt, what is behind the last link included.
-func (b *Builder) Tokens() int { return b.chain.Tokens() + b.cold/bytesPerToken }
+func (b *Builder) Tokens() int { return b.chain.Tokens() + TokensOf(b.cold) }
+
+// TokensOf estimates the tokens of that many bytes.
+func TokensOf(size int) int { return (size + bytesPerToken - 1) / bytesPerToken }
 
 // SessionHash is a conversation's own name as a hash; never 0.
 func SessionHash(root uint64) Hash { return Hash(root>>(64-hashBits)) | 1 }

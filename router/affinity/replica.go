@@ -45,7 +45,7 @@ type replica struct {
 // load is one head's part of a replica's load.
 type load struct {
 	pending, inFlight int
-	rate              float64 // as that head measured; 0: not
+	rate              int // tokens/s as that head measured; 0: not
 	at                time.Time
 }
 
@@ -94,9 +94,9 @@ func (r *replica) load(now time.Time) (pending, inFlight int) {
 // rateAt is the prefill rate as all heads measured it, so that they agree; a
 // guess where none has.
 func (r *replica) rateAt(now time.Time) float64 {
-	sum, n := 0.0, 0
+	sum, n := 0, 0 // whole numbers: their sum does not depend on the order
 	if r.rate > 0 && now.Sub(r.rated) < rateFor {
-		sum, n = r.rate, 1
+		sum, n = int(r.rate), 1
 	}
 	for _, t := range r.told {
 		if t.rate > 0 && now.Sub(t.at) < rateFor {
@@ -106,7 +106,7 @@ func (r *replica) rateAt(now time.Time) float64 {
 	}
 	switch {
 	case n > 0:
-		return sum / float64(n)
+		return float64(sum) / float64(n)
 	case r.rate > 0:
 		return r.rate
 	}

@@ -155,7 +155,7 @@ func (p *Picker) told(from string, loads []loadOf, now time.Time) {
 	}
 	for _, l := range loads {
 		if r := p.hear(l.replica, now); r != nil {
-			r.told[from] = load{pending: l.pending, inFlight: l.inFlight, rate: float64(l.rate), at: now}
+			r.told[from] = load{pending: l.pending, inFlight: l.inFlight, rate: l.rate, at: now}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package affinity
 import (
 	"bytes"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -235,5 +236,55 @@ func TestSnapshot(t *testing.T) {
 	}
 	if err := b.TakeSnapshot(bytes.NewReader([]byte{messageVersion, 9}), start); !errors.Is(err, ErrMalformed) {
 		t.Errorf("a cut snapshot: %v", err)
+	}
+}
+
+func TestNoHeadsNoQueue(t *testing.T) { // K11: nothing grows where nobody listens
+	p, cs := NewPicker(0), others(2)
+	for i := range 100 {
+		serve(p, query(i, 1), cs, start)
+	}
+	if msg, again := p.Flush(start); msg != nil || again != 0 || len(p.out.fresh) != 0 {
+		t.Errorf("%d bytes, again after %v, %d decisions wait", len(msg), again, len(p.out.fresh))
+	}
+	silent := NewPicker(1)
+	for i := range 3 * queued {
+		serve(silent, query(i, 1), cs, start)
+	}
+	if n := len(silent.out.fresh); n != queued {
+		t.Errorf("%d decisions wait", n)
+	}
+}
+
+func TestPickerMayBeUsedAtOnce(t *testing.T) { // K9
+	a, b, cs := NewPicker(1), NewPicker(2), others(4)
+	var all sync.WaitGroup
+	for worker := range 8 {
+		all.Go(func() {
+			for i := range 200 {
+				tk := a.Pick(query(worker, i, 1), cs, start)
+				tk.First(start)
+				tk.Cached(1500, i)
+				tk.Done(start)
+				if msg, _ := a.Flush(start); msg != nil {
+					if _, err := b.Take("a", msg, start); err != nil {
+						t.Errorf("take: %v", err)
+					}
+				}
+				a.Keep(nil, start)
+				a.Set(true, time.Hour)
+				b.Explain(query(worker, i, 1), cs, start)
+				_ = a.Stats()
+			}
+		})
+	}
+	all.Wait()
+	if s := a.Stats(); !a.Idle() || s.Picks != 1600 {
+		t.Errorf("idle %v, stats %+v", a.Idle(), s)
+	}
+	for _, c := range a.Explain(query(1), cs, start) {
+		if c.Pending != 0 || c.InFlight != 0 {
+			t.Errorf("load is left: %+v", c)
+		}
 	}
 }

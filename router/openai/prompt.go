@@ -9,6 +9,8 @@ type Prompt struct {
 	// Session is the conversation's name, raw: prompt_cache_key, else user;
 	// empty: it has none.
 	Session []byte
+	// Other is the bytes of further input, which no cache of prefixes holds.
+	Other int
 
 	cacheKey, user []byte
 	text           []byte // the value of messages or prompt
@@ -28,6 +30,8 @@ func (p *Prompt) note(name string, raw []byte, start int, commas []int) {
 		p.text, p.list = set(raw), false
 	case "prompt_cache_key":
 		p.cacheKey = set(raw)
+	case "input", "documents":
+		p.Other += len(raw)
 	case "user":
 		p.user = set(raw)
 	default:
