@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -285,5 +286,80 @@ func TestPrefixesAreSwitchedWithoutRestart(t *testing.T) {
 		if blocks := entry.picker.Stats().Blocks; (blocks > 0) != on {
 			t.Errorf("prefixes %v: %d blocks", on, blocks)
 		}
+	}
+}
+
+// BenchmarkQuery scans a body of 4 MiB and makes the chain of its messages.
+func BenchmarkQuery(b *testing.B) {
+	var body strings.Builder
+	body.WriteString(`{"model":"m","stream":true,"messages":[`)
+	for body.Len() < 4<<20 {
+		body.WriteString(`{"role":"user","content":"` + strings.Repeat("some words of a long conversation ", 60) + `"},`)
+	}
+	body.WriteString(`{"role":"user","content":"end"}]}`)
+	raw := []byte(body.String())
+	t := &request{req: &http.Request{}}
+	b.SetBytes(int64(len(raw)))
+	b.ReportAllocs()
+	for b.Loop() {
+		var p openai.Prompt
+		if _, err := openai.ScanPrompt(raw, &p); err != nil {
+			b.Fatal(err)
+		}
+		if q := t.query(true, &p); len(q.Chain) != affinity.MaxLinks {
+			b.Fatalf("%d links", len(q.Chain))
+		}
+	}
+}
+
+func TestConversationKeepsItsReplicaOverHeads(t *testing.T) {
+	var mu sync.Mutex
+	asked := make(map[string]int)
+	engine := func(name string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			mu.Lock()
+			asked[name]++
+			mu.Unlock()
+			event(w, done)
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	w := &wire{heads: make(map[string]*Router)}
+	mesh := &fakeMesh{holders: make(map[string]func(relay.Stream))}
+	var replicas []Replica
+	for _, name := range []string{"x", "y", "z"} {
+		holder := newNode(t)
+		replica := holder.serveLocally("m", engine(name))
+		replica.Peer, replica.Local = name, false
+		mesh.set(name, holder.ServeInfer)
+		replicas = append(replicas, replica)
+	}
+	var heads []*node
+	for i := range 4 {
+		name := fmt.Sprint("head", i)
+		head := newNode(t, func(c *Config) { c.Share, c.Mesh = wireEnd{w, name}, mesh })
+		head.catalog.set(view("m", replicas...))
+		w.mu.Lock()
+		w.heads[name] = head.Router
+		w.mu.Unlock()
+		heads = append(heads, head)
+	}
+	messages := `{"role":"system","content":"` + strings.Repeat("rules ", 3000) + `"}`
+	for turn := range 10 {
+		head := heads[turn%len(heads)]
+		messages += fmt.Sprintf(`,{"role":"user","content":"question %d"}`, turn)
+		text(t, send(t, head, "POST", chatPath, `{"model":"m","stream":true,"messages":[`+messages+`]}`))
+		head.checkReleased(t)
+		blocks := head.picker.Stats().Blocks
+		for _, other := range heads {
+			eventually(t, "all heads have heard of the turn", func() bool { return other.picker.Stats().Blocks == blocks })
+		}
+	}
+	t.Cleanup(mesh.open.Wait)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(asked) != 1 {
+		t.Errorf("ten turns over four heads went to %v", asked)
 	}
 }

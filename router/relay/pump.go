@@ -36,7 +36,7 @@ type Answer struct {
 	// Err is why the answer is not whole: ErrClientGone, the end of the
 	// context or *BrokenError.
 	Err error
-	// Tail is the end of the body, at most 8 KiB: usage stands there.
+	// Tail is the end of the body, at most 3 KiB: usage stands there.
 	Tail []byte
 }
 
@@ -117,12 +117,15 @@ func (p *pump) got(b []byte) {
 }
 
 // tailBytes is more than a usage object and what engines put behind it.
-const tailBytes = 4 << 10
+const tailBytes = 1536
 
 // tail keeps the end of what is added, between one and two tailBytes.
 type tail struct{ b []byte }
 
 func (t *tail) add(p []byte) {
+	if t.b == nil {
+		t.b = make([]byte, 0, 2*tailBytes)
+	}
 	if len(p) >= tailBytes {
 		t.b = append(t.b[:0], p[len(p)-tailBytes:]...)
 		return
