@@ -12,8 +12,9 @@ const (
 	// is below: a prefill there would push running answers out.
 	kvCeiling = 0.9
 	// perRequest is what each request in flight adds to a prefill beside it.
-	// It is small: it decides where nothing waits and nothing is warm.
-	perRequest = 5 * time.Millisecond
+	// It is small, as what holders tell is up to a second old: it decides where
+	// nothing waits and nothing is warm.
+	perRequest = 2 * time.Millisecond
 	// tie is the difference in cost that says nothing, of beliefs as old as
 	// ours. Among replicas that near the rendezvous decides, so that heads
 	// which choose at the same moment choose alike.

@@ -123,3 +123,32 @@ func TestSimulationRepeats(t *testing.T) {
 		t.Errorf("nothing was simulated: %+v", a)
 	}
 }
+
+// oneHotPrefix is traffic of which nine tenths share eight blocks.
+func oneHotPrefix(n int) []traced {
+	var out []traced
+	for i := range n {
+		r := traced{at: time.Duration(i) * 50 * time.Millisecond, input: 12 * traceBlock, output: 50}
+		for k := range 12 {
+			id := int64(k)
+			if k >= 8 || i%10 == 0 {
+				id = int64(1000 + i*12 + k)
+			}
+			r.chain = append(r.chain, Link{traceHash(id), uint32(k+1) * traceBlock})
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func TestHotPrefixDoesNotHeatOneReplica(t *testing.T) {
+	trace := oneHotPrefix(2000)
+	least := simulate(trace, 1, 0, newPolicy("least load", 1))
+	for _, heads := range []int{1, 8} {
+		o := simulate(trace, heads, 0.2, newPolicy("ours", heads))
+		t.Log(report("ours", heads, 0.2, o), report("least load", 1, 0, least))
+		if o.spread > 1.5 || o.p90 > 2*least.p90 {
+			t.Errorf("%d heads: the busiest replica has %.2f of the mean load, p90 TTFT %v; least load has %v", heads, o.spread, o.p90, least.p90)
+		}
+	}
+}
