@@ -16,8 +16,9 @@ const maxBlocks = 1<<24 - 2
 // block that is here has all blocks before it here; and the longest warm
 // prefix of a chain is found by halving.
 //
-// Memory is 16 bytes a block and 4/load for the table: 21.3 bytes where the
-// table is full, in slices without pointers.
+// Memory is 16 bytes a block and 4 for each place of the table, of which at most
+// five in eight are taken: 22.4 bytes a block where the index is full, in slices
+// without pointers.
 type index struct {
 	chunks [][]block // block i is chunks[i>>chunkBits][i&chunkMask]; 0 is the list's root
 	made   uint32    // blocks ever made, the root included
@@ -157,7 +158,7 @@ func (x *index) touch(h Hash, tokens uint32, now stamp) {
 }
 
 func (x *index) insert(h Hash, tokens uint32, now stamp) {
-	if (x.blocks+1)*4 > len(x.table)*3 {
+	if (x.blocks+1)*8 > len(x.table)*5 {
 		x.grow()
 	}
 	i := x.alloc()
@@ -171,7 +172,7 @@ func (x *index) insert(h Hash, tokens uint32, now stamp) {
 
 // grow makes the table larger, up to what the bound on blocks needs.
 func (x *index) grow() {
-	full := (x.maxBlocks+1)*4/3 + 2 // one more than the bound, for a moment
+	full := (x.maxBlocks+1)*8/5 + 2 // one more than the bound, for a moment
 	old := x.table
 	x.table = make([]uint32, min(max(2*len(old), minTable), max(full, minTable)))
 	for _, e := range old {
