@@ -69,18 +69,14 @@ func (h memberHost) guard(id protocol.ID, handler network.StreamHandler) network
 	}
 }
 
-// gossip carries local writes to the other boxes as a hint. It follows the mesh:
-// one topic at a time, left and joined when the mesh is replaced.
+// gossip carries local writes to the other boxes as a hint.
 type gossip struct {
-	m *Mesh
+	m     *Mesh
+	topic *topic
+	wake  chan struct{}
 
-	mu         sync.Mutex
-	generation uint64
-	topic      *pubsub.Topic
-	sub        *pubsub.Subscription
-	pending    map[crdt.Key]crdt.Row // local writes not sent yet
-	wake       chan struct{}
-	moved      chan struct{} // the subscription was replaced
+	mu      sync.Mutex
+	pending map[crdt.Key]crdt.Row // local writes not sent yet
 }
 
 func (m *Mesh) openGossip() error {
@@ -102,60 +98,27 @@ func (m *Mesh) openGossip() error {
 		return fmt.Errorf("open gossip: %w", err)
 	}
 	m.pubsub = ps
-	m.gossip = &gossip{m: m, pending: map[crdt.Key]crdt.Row{}, wake: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
-	m.gossip.follow(m.view.Load())
+	m.gossip = &gossip{m: m, pending: map[crdt.Key]crdt.Row{}, wake: make(chan struct{}, 1)}
+	m.gossip.topic = newTopic(m, "/state/1", subscriptionQueue, m.gossip.validate)
+	m.signals = newSignals(m)
+	m.followTopics(m.view.Load())
 	m.store.OnLocalWrite(m.gossip.wrote)
 	return nil
 }
 
 // follow moves to the topic of the view's mesh, unless it is there already.
 func (g *gossip) follow(v *view) {
+	if !g.topic.follow(v) {
+		return
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.topic != nil && g.generation == v.generation {
-		return
-	}
-	g.leave()
-	g.pending = map[crdt.Key]crdt.Row{}
-	name := "/llmgw/" + v.mesh.tag() + "/state/1"
-	err := g.m.pubsub.RegisterTopicValidator(name, g.validate, pubsub.WithValidatorInline(true))
-	if err == nil {
-		g.topic, err = g.m.pubsub.Join(name)
-	}
-	if err == nil {
-		g.sub, err = g.topic.Subscribe(pubsub.WithBufferSize(subscriptionQueue))
-	}
-	if err != nil {
-		// The pull still makes all boxes equal, only later.
-		g.m.log.Error("gossip topic not joined", "topic", name, "err", err)
-		g.leave()
-		return
-	}
-	g.generation = v.generation
-	wake(g.moved)
-}
-
-// leave is called with g locked.
-func (g *gossip) leave() {
-	if g.sub != nil {
-		g.sub.Cancel()
-	}
-	if g.topic != nil {
-		if err := g.m.pubsub.UnregisterTopicValidator(g.topic.String()); err != nil {
-			g.m.log.Debug("gossip validator not removed", "err", err)
-		}
-		if err := g.topic.Close(); err != nil {
-			g.m.log.Debug("gossip topic not closed", "err", err)
-		}
-	}
-	g.topic, g.sub = nil, nil
+	clear(g.pending) // of the old mesh
 }
 
 func (g *gossip) close() {
 	g.m.store.OnLocalWrite(func([]crdt.Item) {})
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.leave()
+	g.topic.close()
 }
 
 // wrote takes the cells of a local write. It is called by the store.
@@ -198,8 +161,8 @@ func (g *gossip) publish(ctx context.Context) {
 		items = append(items, crdt.Item{Key: k, Row: row})
 	}
 	clear(g.pending)
-	topic := g.topic
 	g.mu.Unlock()
+	topic, _, _ := g.topic.now()
 	// What a box writes that was away for too long goes out with the pull after its
 	// re-seed, as far as it still counts.
 	if topic == nil || g.m.absence.overdue() {
@@ -279,15 +242,13 @@ func writtenBy(items []crdt.Item, writer crdt.ReplicaID) bool {
 // receive merges messages of the current topic until ctx ends.
 func (g *gossip) receive(ctx context.Context) {
 	for ctx.Err() == nil {
-		g.mu.Lock()
-		sub, generation := g.sub, g.generation
-		g.mu.Unlock()
+		_, sub, generation := g.topic.now()
 		if sub != nil {
 			g.drain(ctx, sub, generation)
 		}
 		select {
 		case <-ctx.Done():
-		case <-g.moved:
+		case <-g.topic.moved:
 		}
 	}
 }

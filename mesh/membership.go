@@ -50,7 +50,7 @@ func (m *Mesh) enforce(old *roster, v *view) {
 	m.keepAddresses(old, v.roster)
 	m.links.reconcile(v.roster)
 	if m.gossip != nil {
-		m.gossip.follow(v)
+		m.followTopics(v)
 	}
 }
 

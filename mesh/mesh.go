@@ -157,6 +157,7 @@ type Mesh struct {
 	presence *presenceBoard
 	changes  notifier
 	gossip   *gossip
+	signals  *signals
 	puller   *puller
 	sights   *sightings
 	authors  authorMap
@@ -256,7 +257,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 	var actors sync.WaitGroup
 	m.links.start(ctx)
 	for _, actor := range []func(context.Context){
-		m.gossip.run, m.puller.run, m.runDiscovery, m.watchAddresses, m.watchClock, m.runAudit, m.runCompare, m.runAbsence,
+		m.gossip.run, m.signals.run, m.puller.run, m.runDiscovery, m.watchAddresses, m.watchClock, m.runAudit, m.runCompare, m.runAbsence,
 	} {
 		actors.Go(func() { actor(ctx) })
 	}
@@ -274,6 +275,7 @@ func (m *Mesh) Close() error {
 		m.links.stop()
 		if m.gossip != nil {
 			m.gossip.close()
+			m.signals.topic.close()
 		}
 		if m.host != nil {
 			err = m.host.Close()

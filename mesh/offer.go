@@ -118,7 +118,15 @@ func (m *Mesh) takeOffer(s *stream, ask syncAsk) error {
 	if string(ask.Mesh) != string(v.mesh[:]) {
 		return errMeshReplaced
 	}
-	if err := m.pullOver(s); err != nil {
+	wait, cancel := context.WithTimeout(m.life, m.cfg.OfferWait) // as long as the other side does
+	defer cancel()
+	done, err := m.puller.turn(wait, s.peer())
+	if err != nil {
+		return err
+	}
+	err = m.pullOver(s)
+	done()
+	if err != nil {
 		return err
 	}
 	cursor, err := m.store.Cursor(s.Peer())

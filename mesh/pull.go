@@ -14,6 +14,11 @@ import (
 // pull asks a peer for what this box lacks and merges it. Where it breaks off it
 // goes on the next time.
 func (m *Mesh) pull(ctx context.Context, p peer.ID) error {
+	done, err := m.puller.turn(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer done()
 	wait, cancel := context.WithTimeout(ctx, syncWait)
 	s, err := m.open(wait, p, protocolSync)
 	cancel()

@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -28,12 +29,13 @@ type puller struct {
 	mu     sync.Mutex
 	wanted map[peer.ID]bool
 	busy   map[peer.ID]bool
+	turns  map[peer.ID]chan struct{} // held by the pull that runs
 	any    bool
 	wake   chan struct{}
 }
 
 func newPuller(m *Mesh) *puller {
-	return &puller{m: m, wanted: map[peer.ID]bool{}, busy: map[peer.ID]bool{}, wake: make(chan struct{}, 1)}
+	return &puller{m: m, wanted: map[peer.ID]bool{}, busy: map[peer.ID]bool{}, turns: map[peer.ID]chan struct{}{}, wake: make(chan struct{}, 1)}
 }
 
 // request asks for a pull from p soon. It never blocks.
@@ -129,6 +131,24 @@ func (u *puller) pull(ctx context.Context, p peer.ID) {
 	u.mu.Unlock()
 	if again {
 		wake(u.wake)
+	}
+}
+
+// turn waits until no other pull from p runs: one that began beside it would fetch
+// the same rows again. Where that one ended the next begins. done ends the turn.
+func (u *puller) turn(ctx context.Context, p peer.ID) (done func(), err error) {
+	u.mu.Lock()
+	held := u.turns[p]
+	if held == nil {
+		held = make(chan struct{}, 1)
+		u.turns[p] = held
+	}
+	u.mu.Unlock()
+	select {
+	case held <- struct{}{}:
+		return func() { <-held }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another pull from %s: %w", p, ctx.Err())
 	}
 }
 

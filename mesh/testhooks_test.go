@@ -17,12 +17,11 @@ func (u *puller) hold() {
 }
 
 func (g *gossip) topicPeers() []peer.ID {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.topic == nil {
+	joined, _, _ := g.topic.now()
+	if joined == nil {
 		return nil
 	}
-	return g.topic.ListPeers()
+	return joined.ListPeers()
 }
 
 // oneByOne reads single bytes, then the end.

@@ -42,6 +42,9 @@ var (
 	// thousands of rows comes as one burst. What is dropped is pulled.
 	gossipMessages = allowance{50, 1000}
 	gossipBytes    = allowance{2 << 20, 64 << 20}
+	// Rate counts and routing decisions, many times a second each.
+	signalMessages = allowance{200, 1000}
+	signalBytes    = allowance{4 << 20, 16 << 20}
 	// An admin write opens one sync stream; a script makes many.
 	syncStreams   = allowance{20, 200}
 	beatStreams   = allowance{10, 100}
@@ -85,6 +88,7 @@ func (b *bucket) take(now time.Time, a allowance, n float64) bool {
 // conduct is the record of one peer.
 type conduct struct {
 	messages, bytes bucket
+	signals, noise  bucket             // messages and bytes of signals
 	streams         map[string]*bucket // by protocol
 	beats           bucket
 	syncs           int // being served
@@ -134,6 +138,16 @@ func (w *warden) gossip(p peer.ID, size int) bool {
 		w.offence(p, offenceGossipFlood)
 	}
 	return ok
+}
+
+// signal says whether a signal of this size is taken from its author. One that is
+// not is no offence: a head that routes more than this one keeps up with is lost on it.
+func (w *warden) signal(p peer.ID, size int) bool {
+	now := w.m.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.of(p)
+	return c.signals.take(now, signalMessages, 1) && c.noise.take(now, signalBytes, float64(size))
 }
 
 // muted says whether a peer's gossip is dropped unread for now.

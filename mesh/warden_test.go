@@ -40,9 +40,7 @@ func TestBucket(t *testing.T) {
 // rogue does all that a hostile member can think of, until the context ends.
 func rogue(ctx context.Context, t *testing.T, h, victim *box) {
 	topic := func(data []byte) {
-		h.mesh.gossip.mu.Lock()
-		tp := h.mesh.gossip.topic
-		h.mesh.gossip.mu.Unlock()
+		tp, _, _ := h.mesh.gossip.topic.now()
 		tp.Publish(ctx, data)
 	}
 	encode := func(items ...crdt.Item) []byte {
