@@ -66,6 +66,7 @@ func (c *controller) round() error {
 	}
 	n.mesh.SetPresence(v.own)
 	n.endWants(v)
+	n.forgetSilent(v)
 	if !c.settle(v) || n.stopping.Load() {
 		return nil
 	}

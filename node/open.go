@@ -166,9 +166,12 @@ func (n *Node) openRouter() error {
 	n.router = router.New(router.Config{
 		Catalog: routes{n}, Local: local{n}, Mesh: streams{n}, Auth: n.keys, Metrics: n.registry,
 		Node: n.cfg.Name, Log: n.log, Now: n.now, Entropy: n.entropy, Ready: n.ready, Serving: n.mesh.Serving, Alive: routes{n}.Alive, PublicMetrics: n.cfg.MetricsPublic,
+		Share: signals{n},
 	})
 	n.onClose(func() error { n.router.Close(); return nil })
 	n.mesh.Handle(mesh.ProtocolInfer, func(s mesh.Stream) { n.router.ServeInfer(s) })
+	n.mesh.Handle(router.ProtocolWarm, func(s mesh.Stream) { n.router.ServeWarm(s) })
+	n.mesh.OnSignal(mesh.SignalWarm, n.router.TakeShared)
 	return n.ensureFirstKey()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"llmgw/engines/process"
@@ -55,6 +56,7 @@ func (v *view) route(m catalog.Model) router.ModelView {
 				out.Replicas = append(out.Replicas, router.Replica{
 					Peer: n.ID, Node: v.name(n.ID), Local: n.State == mesh.StateSelf, Model: m.ID, Slot: s.Slot, Epoch: s.Epoch, Digest: s.Digest,
 					InFlight: s.InFlight, Slots: s.Slots,
+					Boot: uint64(s.PID), KVTokens: int64(s.Context) * int64(s.Slots), Priority: priority(m, s.Profile),
 				})
 			case s.State == catalog.ReplicaFailed || s.State == catalog.ReplicaQuarantined || s.State == catalog.ReplicaBackoff:
 				failed = append(failed, strings.Join(append([]string{fmt.Sprintf("%s: %s on %s", s.Reason, s.State, v.name(n.ID))}, s.LastLines...), "\n"))
@@ -70,6 +72,32 @@ func (v *view) route(m catalog.Model) router.ModelView {
 		out.Problem, _ = problemOf(v, m, false)
 	}
 	return out
+}
+
+func priority(m catalog.Model, profile string) int {
+	i := slices.IndexFunc(m.Profiles, func(p catalog.Profile) bool { return p.ID == profile })
+	if i < 0 {
+		return 0 // of an earlier state of the catalog
+	}
+	return m.Profiles[i].Priority
+}
+
+// signals tells the other heads where prompts are sent.
+type signals struct{ *Node }
+
+func (s signals) Publish(msg []byte) {
+	if err := s.mesh.Signal(mesh.SignalWarm, msg); err != nil {
+		s.log.Debug("other heads were not told of a decision", "error", err)
+	}
+}
+
+// forgetSilent drops what heads told of their load that are not heard any more.
+func (n *Node) forgetSilent(v *view) {
+	for _, other := range v.nodes {
+		if !isLive(other) {
+			n.router.ForgetHead(other.ID)
+		}
+	}
 }
 
 // streams opens streams to other members.
