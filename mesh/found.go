@@ -4,10 +4,12 @@ import (
 	"crypto/ed25519"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"llmgw/crdt"
 	"llmgw/crdt/store"
+	"llmgw/mesh/catalog"
 	"llmgw/mesh/token"
 )
 
@@ -214,25 +216,22 @@ func (m *Mesh) Provisional() bool {
 }
 
 // hasContent is the rule for what makes a mesh worth keeping: a second member,
-// now or ever, a model, or an API key that is not the first.
+// now or ever, a model that no config file declares, a setting, or an API key that
+// is not the first.
 func (m *Mesh) hasContent() bool {
 	if m.view.Load().roster.everHad() > 1 {
 		return true
 	}
-	models, err := m.store.List("models")
-	if err != nil || len(models) > 0 {
-		return true
-	}
-	keys, err := m.store.List("keys")
-	if err != nil {
-		return true
-	}
-	for _, item := range keys {
-		if len(item.Row.Cells["first"].Value) == 0 {
-			return true
-		}
-	}
-	return false
+	return m.holds(catalog.NamespaceModels, func(r crdt.Row) bool { return !catalog.IsDeclared(r) }) ||
+		m.holds(catalog.NamespaceSettings, func(crdt.Row) bool { return true }) ||
+		m.holds(catalog.NamespaceKeys, func(r crdt.Row) bool { return len(r.Cells["first"].Value) == 0 })
+}
+
+// holds says whether there is a row that somebody made on purpose; one that cannot
+// be read may be.
+func (m *Mesh) holds(namespace string, onPurpose func(crdt.Row) bool) bool {
+	rows, err := m.store.List(namespace)
+	return err != nil || slices.ContainsFunc(rows, func(item crdt.Item) bool { return onPurpose(item.Row) })
 }
 
 func (m *Mesh) privateKey() ed25519.PrivateKey { return m.cfg.Key }

@@ -13,6 +13,7 @@ import (
 
 	"llmgw/crdt"
 	"llmgw/crdt/store"
+	"llmgw/mesh/catalog"
 	"llmgw/mesh/token"
 )
 
@@ -302,6 +303,7 @@ func TestProvisionalRule(t *testing.T) {
 		"model":           {"models", "m", "source", false},
 		"a session":       {"sessions", "s", "creator", true},
 		"an unknown kind": {"later", "x", "y", true},
+		"a setting":       {"settings", "mesh", "log.level", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -317,6 +319,23 @@ func TestProvisionalRule(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a model of the config file, then its own", func(t *testing.T) {
+		b := newBox(t, "b")
+		models := catalog.New(b.store)
+		m := catalog.Model{Name: "tiny", Source: catalog.Source{URI: "file:/tiny", Digest: "sha256:aa", SizeBytes: 5, Format: "sim"}, Declared: catalog.Declaration{Node: b.id(), File: "config.yaml"}}
+		if err := models.CreateModel(m); err != nil {
+			t.Fatal(err)
+		}
+		if !b.mesh.Provisional() {
+			t.Error("a declared model made the mesh worth keeping")
+		}
+		if err := models.UpdateModel("tiny", func(m *catalog.Model) error { m.Declared = catalog.Declaration{}; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if b.mesh.Provisional() {
+			t.Error("a model that no file declares any more did not")
+		}
+	})
 	t.Run("a model that was there once", func(t *testing.T) {
 		b := newBox(t, "b")
 		k := crdt.NewKey("models", "m")

@@ -25,6 +25,13 @@ const (
 	profilePrefix = "profile/"
 )
 
+// IsDeclared says whether a config file keeps the model in this row. A row that
+// cannot be read is nobody's.
+func IsDeclared(row crdt.Row) bool {
+	var d Declaration
+	return decode(row, cellDeclared, &d) == nil && d.Node != ""
+}
+
 // ErrNotFound says that no document has the asked ID.
 var ErrNotFound = errors.New("not found")
 
