@@ -2,8 +2,8 @@
 // memory and temperature now, and its GPUs through probers, one for each
 // driver.
 //
-// Everything is read anew at each call and nothing is guessed: a number that
-// cannot be read stays nil, which readers show as unknown and never as zero.
+// What changes is read anew at each call, what is there for good now and then.
+// Nothing is guessed: a number that cannot be read stays nil, which readers show as unknown and never as zero.
 // A sensor that vanishes between two calls becomes unknown again. Methods are
 // safe for concurrent use; they read small kernel files and do not block.
 package hardware
@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"sync"
 
 	"llmgw/mesh/catalog"
 )
@@ -40,6 +41,26 @@ type Hardware struct {
 	fsys     fs.FS
 	probers  []Prober
 	affinity func() int
+
+	mu     sync.Mutex
+	looks  int     // at what is there for good
+	cpu    cpuInfo // of the last one
+	unused string
+}
+
+// goodLooks is how many inventories take what is there for good from one look: a
+// server lists hundreds of devices and threads, and is asked each second.
+const goodLooks = 30
+
+// forGood is the CPU, and a note on cards that no prober found.
+func (h *Hardware) forGood() (cpuInfo, string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.looks%goodLooks == 0 {
+		h.cpu, h.unused = h.readCPU(), h.unusedGPUs()
+	}
+	h.looks++
+	return h.cpu, h.unused
 }
 
 // New prepares measuring; it reads nothing yet.
@@ -56,11 +77,11 @@ func New(o Options) *Hardware {
 // Inventory measures the box now. The CPU is always the last device.
 func (h *Hardware) Inventory(ctx context.Context) catalog.Inventory {
 	inv := catalog.Inventory{Arch: runtime.GOARCH, OS: runtime.GOOS}
-	cpu := h.readCPU()
+	cpu, unused := h.forGood()
 	groups := h.cgroups()
 	inv.Threads = h.threads(cpu.processors, groups)
 	inv.RAMTotal, inv.RAMFree = h.memory(groups)
-	inv.Devices, inv.Notes = h.gpus(ctx)
+	inv.Devices, inv.Notes = h.gpus(ctx, unused)
 	inv.Devices = append(inv.Devices, catalog.Device{
 		ID: "cpu", Kind: catalog.DeviceCPU, Name: cpu.model,
 		MemoryTotal: inv.RAMTotal, MemoryFree: inv.RAMFree, Celsius: h.cpuCelsius(),
@@ -68,8 +89,8 @@ func (h *Hardware) Inventory(ctx context.Context) catalog.Inventory {
 	return inv
 }
 
-// gpus asks each prober, and says what was looked for when none found any.
-func (h *Hardware) gpus(ctx context.Context) ([]catalog.Device, []string) {
+// gpus asks each prober; unused is noted when none found any.
+func (h *Hardware) gpus(ctx context.Context, unused string) ([]catalog.Device, []string) {
 	devices, notes := []catalog.Device{}, []string{}
 	for _, p := range h.probers {
 		found, said, err := p.Devices(ctx)
@@ -79,7 +100,7 @@ func (h *Hardware) gpus(ctx context.Context) ([]catalog.Device, []string) {
 		}
 	}
 	if len(devices) == 0 {
-		notes = append(notes, h.unusedGPUs())
+		notes = append(notes, unused)
 	}
 	return devices, notes
 }

@@ -266,6 +266,36 @@ func TestVanishedSensorIsUnknown(t *testing.T) {
 	}
 }
 
+// TestCardThatIsPluggedInIsNoticed: what is there for good is looked at now and
+// then, not never; memory is read each time.
+func TestCardThatIsPluggedInIsNoticed(t *testing.T) {
+	root := machine().plant(t)
+	h := New(Options{Root: root})
+	had := h.Inventory(t.Context())
+	card := filepath.Join(root, "sys/bus/pci/devices/0000:01:00.0")
+	if err := os.MkdirAll(card, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		filepath.Join(card, "class"): "0x030000\n", filepath.Join(card, "vendor"): "0x10de\n",
+		filepath.Join(root, "proc/meminfo"): "MemTotal: 32000000 kB\nMemAvailable: 20000000 kB\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := h.Inventory(t.Context())
+	if next.RAMFree == nil || had.RAMFree == nil || *next.RAMFree >= *had.RAMFree {
+		t.Errorf("free memory went from %v to %v", number(had.RAMFree), number(next.RAMFree))
+	}
+	for range goodLooks {
+		next = h.Inventory(t.Context())
+	}
+	if all := strings.Join(next.Notes, "\n"); !strings.Contains(all, "NVIDIA GPU at PCI 0000:01:00.0") {
+		t.Errorf("the card is not noticed: %q", all)
+	}
+}
+
 func TestNotesSayWhatWasLookedFor(t *testing.T) {
 	const pci = "sys/bus/pci/devices/"
 	for name, c := range map[string]struct {
