@@ -110,16 +110,23 @@ func (m *Mesh) clockAlarms() []Alarm {
 		if skew.Abs() <= maxJoinSkew {
 			continue
 		}
-		way := "ahead of"
-		if skew < 0 {
-			way = "behind"
-		}
 		out = append(out, Alarm{
-			Kind: AlarmClock, Text: fmt.Sprintf("the clock of %s is %s %s this box's", m.nameOf(l.peer.String()), skew.Abs().Round(time.Second), way),
+			Kind: AlarmClock, Text: fmt.Sprintf("the clock of %s is %s this box's", m.nameOf(l.peer.String()), skewText(skew, time.Second)),
 			Fix: "set the clock of the one that is wrong, for instance by NTP",
 		})
 	}
 	return out
+}
+
+// skewText says how one clock stands to another: "1m3s ahead of", "2s behind".
+func skewText(skew, step time.Duration) string {
+	switch off := skew.Round(step); {
+	case off > 0:
+		return off.String() + " ahead of"
+	case off < 0:
+		return (-off).String() + " behind"
+	}
+	return "the same as"
 }
 
 func (m *Mesh) asideAlarms() []Alarm {

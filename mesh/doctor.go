@@ -270,7 +270,7 @@ func (m *Mesh) memberChecks(ctx context.Context, p peer.ID) []Check {
 	}
 	clock := Check{Name: CheckClock, Result: CheckUnknown, Text: "it was not heard yet"}
 	if n.Heard {
-		clock.Result, clock.Text = CheckOK, "ahead of this box by "+n.Skew.Round(time.Millisecond).String()
+		clock.Result, clock.Text = CheckOK, skewText(n.Skew, time.Millisecond)+" this box's"
 		if n.Skew.Abs() > maxJoinSkew {
 			clock.Result = CheckFailed
 		}
