@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"llmgw/ui"
 )
@@ -31,6 +32,8 @@ type Config struct {
 	LlamaServer    string // path of a llama-server that the box's owner chose
 	EnginePorts    [2]int // first and last port of engines on loopback
 	MetricsPublic  bool
+	PrefixRouting  bool
+	PrefixTTL      time.Duration
 	CacheDir       string              // verified downloads are looked up and left here; empty: none
 	Models         map[string]modelDoc // that the config file declares, by name
 	ModelsFile     string              // that config file
@@ -88,6 +91,19 @@ func boolean(key, env, flag string, field func(*Config) *bool, fallback string) 
 		}}
 }
 
+func period(key, env string, field func(*Config) *time.Duration, fallback string) setting {
+	return setting{key, env, "", fixed(fallback),
+		func(c *Config) string { return field(c).String() },
+		func(c *Config, v string) error {
+			d, err := time.ParseDuration(v)
+			if err != nil || d <= 0 {
+				return fmt.Errorf("is no duration, as in 30m")
+			}
+			*field(c) = d
+			return nil
+		}}
+}
+
 func oneOf(s setting, allowed ...string) setting {
 	set := s.set
 	s.set = func(c *Config, v string) error {
@@ -121,6 +137,8 @@ func settings() []setting {
 		{"engines.ports", "LLMGW_ENGINE_PORTS", "", fixed("8780-8879"),
 			func(c *Config) string { return fmt.Sprintf("%d-%d", c.EnginePorts[0], c.EnginePorts[1]) }, setPorts},
 		boolean("metrics.public", "LLMGW_METRICS_PUBLIC", "", func(c *Config) *bool { return &c.MetricsPublic }, "false"),
+		boolean("router.prefix_routing", "LLMGW_ROUTER_PREFIX_ROUTING", "", func(c *Config) *bool { return &c.PrefixRouting }, "true"),
+		period("router.prefix_ttl", "LLMGW_ROUTER_PREFIX_TTL", func(c *Config) *time.Duration { return &c.PrefixTTL }, "30m0s"),
 		text("cache_dir", "LLMGW_CACHE_DIR", "", func(c *Config) *string { return &c.CacheDir }, fixed("")),
 	}
 }

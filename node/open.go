@@ -169,6 +169,7 @@ func (n *Node) openRouter() error {
 		Share: signals{n},
 	})
 	n.onClose(func() error { n.router.Close(); return nil })
+	n.router.SetPrefixes(n.cfg.PrefixRouting, n.cfg.PrefixTTL)
 	n.mesh.Handle(mesh.ProtocolInfer, func(s mesh.Stream) { n.router.ServeInfer(s) })
 	n.mesh.Handle(router.ProtocolWarm, func(s mesh.Stream) { n.router.ServeWarm(s) })
 	n.mesh.OnSignal(mesh.SignalWarm, n.router.TakeShared)

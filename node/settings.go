@@ -2,6 +2,7 @@ package node
 
 import (
 	"sync"
+	"time"
 
 	"llmgw/mesh/catalog"
 	"llmgw/ui"
@@ -92,6 +93,14 @@ func (n *Node) bootSettings() error {
 		"discovery.dht":       func(v string) { n.mesh.SetDHT(v == "true") },
 		"discovery.auto_join": func(v string) { n.mesh.SetAutoJoin(v == "true") },
 		"log.level":           n.setLevel,
+		"router.prefix_routing": func(v string) {
+			n.cfg.PrefixRouting = v == "true"
+			n.router.SetPrefixes(n.cfg.PrefixRouting, n.cfg.PrefixTTL)
+		},
+		"router.prefix_ttl": func(v string) {
+			n.cfg.PrefixTTL, _ = time.ParseDuration(v) // the catalog checked it
+			n.router.SetPrefixes(n.cfg.PrefixRouting, n.cfg.PrefixTTL)
+		},
 	}
 	n.settings.changed = func(key, value string) { n.log.Info("a mesh setting is in force", "setting", key, "value", value) }
 	return nil

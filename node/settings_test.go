@@ -49,6 +49,14 @@ func TestMeshSettingsAreInForceAtOnceAndAfterARestart(t *testing.T) {
 	if code, _ := d.ask(t, "", "GET", "/metrics", ""); code != 401 {
 		t.Errorf("before the restart /metrics answers %d", code)
 	}
+	soon := "soon"
+	d.set(t, "router.prefix_ttl", "90s")
+	if s := d.config(t, "router.prefix_ttl"); s.Value != "1m30s" || s.Origin != originMesh {
+		t.Errorf("got %+v", s)
+	}
+	if _, err := d.client.SetSetting(t.Context(), ui.SettingRequest{Name: "router.prefix_ttl", Value: &soon}); err == nil || !strings.Contains(err.Error(), "30m") {
+		t.Errorf("a duration that is none: %v", err)
+	}
 	d.stop()
 
 	again := start(t, dir)

@@ -2,9 +2,11 @@ package node
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
+	"llmgw/mesh"
 	"llmgw/ui"
 )
 
@@ -63,6 +65,11 @@ func TestAWantOfOneNodeLoadsOnAnother(t *testing.T) {
 	eventually(t, "b serves what a wants", func() bool { return b.serving("tiny") })
 	eventually(t, "a knows", func() bool { m, _ := a.model(t, "tiny"); return m.Loaded })
 	release()
+	// While b still hears of requests that wait, it rightly loads it again.
+	eventually(t, "b hears that nobody wants it", func() bool {
+		return !slices.ContainsFunc(b.mesh.Nodes(), func(n mesh.Node) bool { return len(n.Presence.Wants) > 0 }) &&
+			!slices.ContainsFunc(b.view.Load().nodes, func(n mesh.Node) bool { return len(n.Presence.Wants) > 0 })
+	})
 	if _, err := a.client.Unload(t.Context(), ui.UnloadRequest{Model: "tiny"}); err != nil {
 		t.Fatal(err)
 	}

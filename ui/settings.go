@@ -14,7 +14,7 @@ type SettingAdmin interface {
 // of it: its own flag, environment or file has precedence.
 type MeshSetting struct {
 	Name    string       `json:"name"`
-	Kind    string       `json:"kind"`    // boolean, choice, addresses (with commas)
+	Kind    string       `json:"kind"`    // boolean, choice, duration, addresses (with commas)
 	Choices List[string] `json:"choices"` // of a choice
 	Help    string       `json:"help"`
 	Restart bool         `json:"restart"` // a node takes it when its daemon starts

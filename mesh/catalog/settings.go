@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"llmgw/crdt"
 	"llmgw/crdt/store"
@@ -21,11 +22,13 @@ const settingsRow = "mesh"
 // SettingKind is the type of a mesh setting's value.
 type SettingKind string
 
-// Kinds of settings. Addresses are written as text with commas.
+// Kinds of settings. Addresses are written as text with commas, durations as
+// 90s, 30m or 1h30m.
 const (
 	SettingBool      SettingKind = "boolean"
 	SettingChoice    SettingKind = "choice"
 	SettingAddresses SettingKind = "addresses"
+	SettingDuration  SettingKind = "duration"
 )
 
 // Setting describes one setting of the mesh. A node's own configuration of the
@@ -48,6 +51,8 @@ func MeshSettings() []Setting {
 		{Key: "discovery.lan", Kind: SettingBool, Help: "announce boxes on their link and look for others, by mDNS"},
 		{Key: "log.level", Kind: SettingChoice, Choices: []string{"debug", "info", "warn", "error"}, Help: "what daemons log"},
 		{Key: "metrics.public", Kind: SettingBool, Restart: true, Help: "/metrics wants no key"},
+		{Key: "router.prefix_routing", Kind: SettingBool, Help: "send a prompt where its beginning is warm already"},
+		{Key: "router.prefix_ttl", Kind: SettingDuration, Help: "how long a prompt counts as warm after its last use, at most 24h"},
 	}
 }
 
@@ -86,6 +91,12 @@ func (s Setting) parse(text string) (any, error) {
 			return nil, &SettingError{s.Key, text, "is not one of " + strings.Join(s.Choices, ", ")}
 		}
 		return text, nil
+	case SettingDuration:
+		d, err := time.ParseDuration(text)
+		if err != nil || d < time.Second || d > 24*time.Hour {
+			return nil, &SettingError{s.Key, text, "is no duration from 1s to 24h, as in 30m"}
+		}
+		return d.String(), nil
 	}
 	list := splitList(text)
 	for _, address := range list {

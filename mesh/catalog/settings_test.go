@@ -78,7 +78,7 @@ func TestASettingOfAnotherVersionIsKeptAndNotUsed(t *testing.T) {
 
 func TestEverySettingIsSpelledAndExplained(t *testing.T) {
 	for _, s := range MeshSettings() {
-		value := map[SettingKind]string{SettingBool: "true", SettingAddresses: " 192.0.2.7:8771 , box.example:8771,192.0.2.7:8771", SettingChoice: ""}[s.Kind]
+		value := map[SettingKind]string{SettingBool: "true", SettingDuration: "90m", SettingAddresses: " 192.0.2.7:8771 , box.example:8771,192.0.2.7:8771", SettingChoice: ""}[s.Kind]
 		if s.Kind == SettingChoice {
 			value = s.Choices[0]
 		}
@@ -93,5 +93,14 @@ func TestEverySettingIsSpelledAndExplained(t *testing.T) {
 	}
 	if _, ok := MeshSetting("nothing"); ok {
 		t.Error("found a setting that is none")
+	}
+}
+
+func TestDurationsOfSettings(t *testing.T) {
+	ttl, _ := MeshSetting("router.prefix_ttl")
+	for text, want := range map[string]string{"30m": "30m0s", " 90s ": "1m30s", "24h": "24h0m0s", "": "", "soon": "", "0s": "", "-5m": "", "25h": "", "30": ""} {
+		if got, err := ttl.Check(text); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
+		}
 	}
 }
