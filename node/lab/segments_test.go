@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,4 +74,62 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	b.Sees(a, 45*time.Second, ui.NodeLive)
 	b.CLI("keys", "revoke", "over-the-second-link")
 	answersWithin(t, b.API(a, written), 401, 30*time.Second)
+}
+
+// renumber gives a box other addresses at home, as a new lease does.
+func (b *Box) renumber() {
+	b.tb.Helper()
+	b.must("renumber",
+		b.onBox("ip", fmt.Sprintf("addr del %s/24 dev eth0", b.IP())),
+		b.onBox("ip", fmt.Sprintf("addr del %s/64 dev eth0", b.IP6())),
+		b.onBox("ip", fmt.Sprintf("addr add 10.77.0.%d/24 dev eth0", 100+b.number)),
+		b.onBox("ip", "route replace 224.0.0.0/4 dev eth0"))
+}
+
+// TestMovedBoxesAreFoundWithTheTable: nothing is announced on the link, two of three
+// boxes get new addresses while they are off, and the mesh keeps a table of who is
+// where, because a setting asks for it.
+func TestMovedBoxesAreFoundWithTheTable(t *testing.T) {
+	t.Parallel()
+	l := New(t)
+	a, b, c := l.Box("a"), l.Box("b"), l.Box("c")
+	secret := l.File("secret", a.CLI("secret", "new"), 0o600)
+	for _, x := range []*Box{a, b, c} {
+		x.Args = []string{"--mesh-secret-file", secret, "--no-mdns"}
+		if x != a {
+			x.Args = append(x.Args, "--peer", a.MeshAddr())
+		}
+		x.Start()
+	}
+	b.Sees(c, 30*time.Second, ui.NodeLive)
+	a.CLI("settings", "set", "discovery.dht", "true")
+	for _, x := range []*Box{b, c} {
+		Eventually(t, 20*time.Second, "box "+x.Name+" keeps the table", func() (bool, string) {
+			for _, s := range JSON[ui.SettingList](x, "config").Settings {
+				if s.Name == "discovery.dht" {
+					return s.Value == "true" && s.Origin == "mesh setting", fmt.Sprint(s)
+				}
+			}
+			return false, "no such setting"
+		})
+	}
+	for _, x := range []*Box{b, c} {
+		x.Stop()
+		x.renumber()
+	}
+	for _, x := range []*Box{b, c} {
+		x.Launch()
+	}
+	for _, x := range []*Box{b, c} {
+		Eventually(t, 20*time.Second, "the daemon of "+x.Name+" answers", func() (bool, string) {
+			r := x.Try("status")
+			return r.Code == 0, r.String()
+		})
+	}
+	b.Sees(c, 60*time.Second, ui.NodeLive)
+	c.Sees(b, 60*time.Second, ui.NodeLive)
+	a.Sees(b, 30*time.Second, ui.NodeLive)
+	if said := b.CLI("nodes"); !strings.Contains(said, fmt.Sprintf("10.77.0.%d:", 100+c.number)) {
+		t.Errorf("c is not reached at its new address:\n%s", said)
+	}
 }
