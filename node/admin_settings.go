@@ -40,15 +40,11 @@ func (a admin) SetSetting(ctx context.Context, r ui.SettingRequest) (ui.SettingR
 	if !ok {
 		return ui.SettingResult{}, unknownSetting(r.Name)
 	}
-	err := a.catalog.UpdateSettings(func(said map[string]string) error {
-		if r.Value == nil {
-			delete(said, r.Name)
-			return nil
-		}
-		said[r.Name] = *r.Value
-		return nil
-	})
-	if err != nil {
+	value := ""
+	if r.Value != nil {
+		value = *r.Value
+	}
+	if err := a.catalog.UpdateSettings(keepOrDrop(r.Name, value, r.Value != nil)); err != nil {
 		return ui.SettingResult{}, explainSetting(err)
 	}
 	if err := errors.Join(a.followSettings(), a.offer(ctx)); err != nil {

@@ -83,10 +83,11 @@ func (a admin) Apply(ctx context.Context, r ui.ApplyRequest) (ui.ApplyResult, er
 	if err != nil {
 		return ui.ApplyResult{}, badDocument(err)
 	}
-	if _, err := a.look(); err != nil { // names of what was just written count
+	v, err := a.look() // names of what was just written count
+	if err != nil {
 		return ui.ApplyResult{}, err
 	}
-	p := &plan{admin: a, view: a.view.Load(), prune: r.Prune}
+	p := &plan{admin: a, view: v, prune: r.Prune}
 	if err := errors.Join(p.settings(d), p.models(d), p.nodes(d)); err != nil {
 		return ui.ApplyResult{}, badDocument(err)
 	}
@@ -177,6 +178,7 @@ func merged(a, b map[string]string) map[string]string {
 	return out
 }
 
+// keepOrDrop sets one setting of the mesh, or unsets it.
 func keepOrDrop(key, value string, keep bool) func(map[string]string) error {
 	return func(s map[string]string) error {
 		if s[key] = value; !keep {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"llmgw/mesh/catalog"
 	"llmgw/ui"
 )
 
@@ -146,16 +147,7 @@ func settings() []setting {
 func peerList(key, env, flag string, field func(*Config) *[]string) setting {
 	return setting{key, env, flag, fixed(""),
 		func(c *Config) string { return strings.Join(*field(c), ",") },
-		func(c *Config, v string) error {
-			var peers []string
-			for peer := range strings.SplitSeq(v, ",") {
-				if peer = strings.TrimSpace(peer); peer != "" && !slices.Contains(peers, peer) {
-					peers = append(peers, peer)
-				}
-			}
-			*field(c) = peers
-			return nil
-		}}
+		func(c *Config, v string) error { *field(c) = catalog.SplitList(v); return nil }}
 }
 
 func setPorts(c *Config, v string) error {

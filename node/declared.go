@@ -201,9 +201,12 @@ func (n *Node) undeclare() error {
 	if err != nil {
 		return err
 	}
+	still := map[string]bool{} // by model ID
+	for name := range n.declared.models {
+		still[catalog.FoldName(name)] = true
+	}
 	for _, m := range models {
-		still := slices.ContainsFunc(slices.Collect(maps.Keys(n.declared.models)), func(name string) bool { return catalog.FoldName(name) == m.ID })
-		if m.Declared.Node != n.mesh.Self() || still {
+		if m.Declared.Node != n.mesh.Self() || still[m.ID] {
 			continue
 		}
 		n.log.Info("a model is no longer declared; its entry stays", "model", m.Name)

@@ -100,6 +100,9 @@ func TestAdminSocketIsClosedToOthers(t *testing.T) {
 	dir := t.TempDir()
 	l, err := listenSocket(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
+		if os.Getenv("LLMGW_CI") == "1" {
+			t.Fatal(err)
+		}
 		t.Skipf("no place for a socket here: %v", err)
 	}
 	defer l.Close()

@@ -98,7 +98,7 @@ func (s Setting) parse(text string) (any, error) {
 		}
 		return d.String(), nil
 	}
-	list := splitList(text)
+	list := SplitList(text)
 	for _, address := range list {
 		if !isAddress(address) {
 			return nil, &SettingError{s.Key, text, fmt.Sprintf("%q is neither HOST:PORT nor a multiaddr", address)}
@@ -117,7 +117,8 @@ func isAddress(text string) bool {
 	return err == nil && host != "" && bad == nil && n > 0
 }
 
-func splitList(text string) []string {
+// SplitList takes a list with commas apart: no blanks, nothing empty, nothing twice.
+func SplitList(text string) []string {
 	out := []string{}
 	for part := range strings.SplitSeq(text, ",") {
 		if part = strings.TrimSpace(part); part != "" && !slices.Contains(out, part) {

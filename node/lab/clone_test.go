@@ -23,10 +23,8 @@ func (b *Box) copyState(of *Box) {
 func TestCopiedDiskIsFoundAndRotates(t *testing.T) {
 	t.Parallel()
 	l := New(t)
-	boxes := l.startBoxes("a", "b", "c")
+	boxes := l.joinedBoxes("a", "b", "c")
 	a, b, c := boxes[0], boxes[1], boxes[2]
-	b.Join(a)
-	c.Join(a)
 	b.Sees(c, 20*time.Second, ui.NodeLive)
 	key := a.CLI("keys", "new", "phone")
 	c.Stop()

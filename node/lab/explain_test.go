@@ -15,11 +15,8 @@ import (
 func TestExplainNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	l := New(t)
-	boxes := l.startBoxes("a", "dead", "paused", "cordoned")
+	boxes := l.joinedBoxes("a", "dead", "paused", "cordoned")
 	a, dead, paused, cordoned := boxes[0], boxes[1], boxes[2], boxes[3]
-	for _, b := range boxes[1:] {
-		b.Join(a)
-	}
 	for _, b := range boxes {
 		b.PullSim("sim", Sim{Tokens: 1})
 	}
@@ -66,11 +63,8 @@ func TestExplainNamesWhatIsWrong(t *testing.T) {
 func TestWhatIfTellsWhatThenHappens(t *testing.T) {
 	t.Parallel()
 	l := New(t)
-	boxes := l.startBoxes("a", "b", "c")
+	boxes := l.joinedBoxes("a", "b", "c")
 	a, b := boxes[0], boxes[1]
-	for _, other := range boxes[1:] {
-		other.Join(a)
-	}
 	held := map[string][]*Box{"moving": {b, boxes[2]}, "lost": {b}, "staying": {a}}
 	for model, holders := range held {
 		for _, h := range holders {

@@ -25,6 +25,16 @@ func (l *Lab) startBoxes(names ...string) []*Box {
 	return out
 }
 
+// joinedBoxes adds running boxes that the first one let into its mesh.
+func (l *Lab) joinedBoxes(names ...string) []*Box {
+	l.tb.Helper()
+	boxes := l.startBoxes(names...)
+	for _, b := range boxes[1:] {
+		b.Join(boxes[0])
+	}
+	return boxes
+}
+
 // TestBoxesJoinThroughDifferentMembers: any member admits, and each box ends up
 // with all the others.
 func TestBoxesJoinThroughDifferentMembers(t *testing.T) {

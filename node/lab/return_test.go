@@ -51,10 +51,8 @@ func alike(boxes ...*Box) {
 func TestBoxAwayForLongBringsNothingBack(t *testing.T) {
 	t.Parallel()
 	l := New(t)
-	boxes := l.startBoxes("a", "b", "c")
+	boxes := l.joinedBoxes("a", "b", "c")
 	a, b, c := boxes[0], boxes[1], boxes[2]
-	b.Join(a)
-	c.Join(a)
 	doomed := crdt.NewKey("bench", "doomed")
 	a.atRest(func(s *store.Store) error {
 		_, err := s.Update(func(tx *store.Tx) error { return tx.Set(doomed, "x", []byte("1")) })

@@ -53,9 +53,8 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	t.Parallel()
 	l := New(t)
 	second := l.Segment()
-	boxes := l.startBoxes("a", "b")
+	boxes := l.joinedBoxes("a", "b")
 	a, b := boxes[0], boxes[1]
-	b.Join(a)
 	for _, x := range boxes {
 		x.Plug(second)
 	}
