@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -74,7 +75,8 @@ func TestBoxAwayForLongBringsNothingBack(t *testing.T) {
 	alike(a, b)
 	for _, x := range []*Box{a, b} {
 		x.atRest(func(s *store.Store) error {
-			if err := s.AddUptime(longAway); err != nil {
+			// All that time the two were in touch.
+			if err := errors.Join(s.AddUptime(longAway), s.NoteSync(longAway)); err != nil {
 				return err
 			}
 			done, err := s.CollectTombstones(map[string]store.Cursor{c.Name: {}})
