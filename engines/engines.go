@@ -33,6 +33,9 @@ type Adapter interface {
 	Commands(s catalog.Shard, at Endpoint) ([]Command, error)
 	// Probe tells how to ask a running engine how it is.
 	Probe() Probe
+	// Lacks is what the engine cannot do whatever it has loaded; Props tell the
+	// rest.
+	Lacks(p catalog.Profile) []catalog.Ability
 }
 
 // Program names an engine's executable.

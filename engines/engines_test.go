@@ -115,6 +115,20 @@ func TestPropsAndModelsAreRead(t *testing.T) {
 	}
 }
 
+func TestWhatALoadedModelLacksIsToldAndNotGuessed(t *testing.T) {
+	for name, c := range map[string]struct{ body, lacks string }{
+		"nothing told":   {`{"total_slots":4}`, ""},
+		"text only":      {`{"modalities":{"vision":false,"audio":false},"chat_template_caps":{"supports_tools":false}}`, "images,audio,tools"},
+		"sees and calls": {`{"modalities":{"vision":true,"audio":false},"chat_template_caps":{"supports_tools":true}}`, "audio"},
+		"null":           {`{"modalities":{"vision":null},"chat_template_caps":null}`, ""},
+	} {
+		p, err := llamaProps([]byte(c.body))
+		if err != nil || p.Lacks != c.lacks {
+			t.Errorf("%s: lacks %q, not %q (%v)", name, p.Lacks, c.lacks, err)
+		}
+	}
+}
+
 func TestHelpIsReadAsFlags(t *testing.T) {
 	f := ParseHelp("-ngl,  --gpu-layers, --n-gpu-layers N   layers\n--ui,  --webui, --no-ui, --no-webui\n  see --fit_x and a-b\n")
 	for flag, want := range map[string]bool{

@@ -170,6 +170,16 @@ func (LlamaCpp) Probe() Probe {
 	}
 }
 
+// Lacks implements Adapter. One process ranks or generates, and this adapter
+// starts none for ranking.
+func (LlamaCpp) Lacks(p catalog.Profile) []catalog.Ability {
+	lacks := []catalog.Ability{catalog.AbilityRerank, catalog.AbilitySpeech, catalog.AbilityPictures}
+	if !p.Embeddings {
+		lacks = append(lacks, catalog.AbilityEmbeddings)
+	}
+	return lacks
+}
+
 // llamaArgs collects a command line for one build of the server.
 type llamaArgs struct {
 	flags   Flags

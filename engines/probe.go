@@ -43,8 +43,9 @@ type Probe struct {
 
 // Props is what an engine says of its limits.
 type Props struct {
-	Context int // tokens of one request
-	Slots   int // requests at once
+	Context int    // tokens of one request
+	Slots   int    // requests at once
+	Lacks   string // abilities that the loaded model has not, with commas; what is not told is not here
 }
 
 // TokenRequest is a POST whose good answer proves that the engine computes.
@@ -100,9 +101,29 @@ func llamaProps(body []byte) (Props, error) {
 		Defaults   struct {
 			NCtx int `json:"n_ctx"`
 		} `json:"default_generation_settings"`
+		Modalities struct {
+			Vision *bool `json:"vision"`
+			Audio  *bool `json:"audio"`
+		} `json:"modalities"`
+		Template struct {
+			Tools *bool `json:"supports_tools"`
+		} `json:"chat_template_caps"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return Props{}, err
 	}
-	return Props{Context: answer.Defaults.NCtx, Slots: answer.TotalSlots}, nil
+	var lacks []string
+	for _, has := range []struct {
+		told    *bool
+		ability catalog.Ability
+	}{
+		{answer.Modalities.Vision, catalog.AbilityImages},
+		{answer.Modalities.Audio, catalog.AbilityAudio},
+		{answer.Template.Tools, catalog.AbilityTools},
+	} {
+		if has.told != nil && !*has.told {
+			lacks = append(lacks, string(has.ability))
+		}
+	}
+	return Props{Context: answer.Defaults.NCtx, Slots: answer.TotalSlots, Lacks: strings.Join(lacks, ",")}, nil
 }

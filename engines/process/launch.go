@@ -28,6 +28,15 @@ type engine struct {
 	token    engines.TokenRequest
 }
 
+// tell writes what the engine said of itself when it became ready.
+func (e *engine) tell(v *catalog.ReplicaStatus) {
+	v.Context, v.Slots = e.props.Context, e.props.Slots
+	v.Lacks = e.adapter.Lacks(e.record.Shard.Profile)
+	for _, a := range catalog.SplitList(e.props.Lacks) {
+		v.Lacks = append(v.Lacks, catalog.Ability(a))
+	}
+}
+
 // Directories and files of a replica, below its own directory.
 const (
 	logName  = "engine.log"

@@ -135,7 +135,7 @@ func (s *Supervisor) adopt(r *replica, e *engine, first step) error {
 	if e.props != (engines.Props{}) {
 		// Ready before anybody can look: callers read Status right after.
 		r.view.State = catalog.ReplicaReady
-		r.view.Context, r.view.Slots = e.props.Context, e.props.Slots
+		e.tell(&r.view)
 	}
 	s.replicas[r.id] = r
 	r.log.Info("engine adopted", slog.Int("pid", e.record.PID), slog.Int("port", e.record.Port))

@@ -232,7 +232,7 @@ func (r *replica) check() (engines.Props, error) {
 // serve watches a ready engine.
 func (r *replica) serve() step {
 	e := r.engine
-	r.update(func(v *catalog.ReplicaStatus) { v.Context, v.Slots = e.props.Context, e.props.Slots })
+	r.update(e.tell)
 	r.enter(catalog.ReplicaReady, "")
 	tick := time.NewTicker(r.sup.cfg.Timing.Health)
 	defer tick.Stop()

@@ -271,18 +271,43 @@ type ReplicaStatus struct {
 	// LastLines are the engine's last output lines when it failed.
 	LastLines []string `json:"last_lines,omitempty"`
 	Device    string   `json:"device,omitempty"`
-	Context   int      `json:"context,omitempty"`   // tokens of one request, as the engine reports
-	Slots     int      `json:"slots,omitempty"`     // requests at once
-	InFlight  int      `json:"in_flight,omitempty"` // relays now
-	Restarts  int      `json:"restarts,omitempty"`
-	Adopted   bool     `json:"adopted,omitempty"` // found running by a daemon that came back
-	PID       int      `json:"pid,omitempty"`
+	Context   int      `json:"context,omitempty"` // tokens of one request, as the engine reports
+	Slots     int      `json:"slots,omitempty"`   // requests at once
+	// Lacks is what it is known not to be able to do.
+	Lacks    []Ability `json:"lacks,omitempty"`
+	InFlight int       `json:"in_flight,omitempty"` // relays now
+	Restarts int       `json:"restarts,omitempty"`
+	Adopted  bool      `json:"adopted,omitempty"` // found running by a daemon that came back
+	PID      int       `json:"pid,omitempty"`
 	// Used is when the last request began or ended, in unix seconds of the holder's
 	// clock and in steps of UsedStep: it orders replicas of one node.
 	Used int64 `json:"used,omitempty"`
 	// Idle: the holder counted Scale.Idle without a request.
 	Idle bool `json:"idle,omitempty"`
 }
+
+// Ability is something that a replica may lack: a kind of request, or a part of
+// one. Only what is known to be lacking is told: unknown is not lacking.
+type Ability string
+
+// Abilities. The first group are kinds of requests, which another kind may
+// stand in for; the second are parts of a request, which are refused by name.
+const (
+	AbilityResponses  Ability = "responses"
+	AbilityMessages   Ability = "messages"
+	AbilityTokenize   Ability = "tokenize"
+	AbilityEmbeddings Ability = "embeddings"
+	AbilityRerank     Ability = "rerank"
+	AbilitySpeech     Ability = "speech"   // makes sound
+	AbilityPictures   Ability = "pictures" // makes pictures
+
+	AbilityTools    Ability = "tools"    // its chat template knows tools
+	AbilitySchema   Ability = "schema"   // keeps to a JSON schema
+	AbilityImages   Ability = "images"   // reads pictures
+	AbilityAudio    Ability = "audio"    // reads sound
+	AbilityLogprobs Ability = "logprobs" // tells probabilities
+	AbilityChoices  Ability = "choices"  // n > 1
+)
 
 // UsedStep keeps a busy node from announcing each request.
 const UsedStep = 10 // seconds
