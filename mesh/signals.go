@@ -14,11 +14,15 @@ import (
 // a kind that a box does not know are dropped there.
 type Signal byte
 
-// SignalWarm carries what a head decided about where prompts go.
-const SignalWarm Signal = 1
+const (
+	// SignalWarm carries what a head decided about where prompts go.
+	SignalWarm Signal = 1
+	// SignalRates carries what a head counted in rate windows.
+	SignalRates Signal = 2
+)
 
 // signalKinds is one above the last kind.
-const signalKinds = SignalWarm + 1
+const signalKinds = SignalRates + 1
 
 const (
 	// MaxSignal bounds one signal, in bytes.
