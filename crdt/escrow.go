@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -15,21 +16,26 @@ const Burned ReplicaID = 0
 
 // EscrowEntry is one cell of an escrow: what From gave To so far, in micro-units. It only grows, and From alone writes it.
 //
-//	From == To   minted: made by the budget's steward for itself
-//	To == Spent  used by From
-//	otherwise    transferred
+//	From == To     minted: made by the budget's steward for itself
+//	To == Spent    used by From
+//	To == Unspent  given back by From of what it had used
+//	otherwise      transferred
 type EscrowEntry struct {
 	From, To ReplicaID
 	Micros   uint64
 }
 
-// Spent stands as the receiver of what was used. No store has this ID or Burned's.
-const Spent = ^ReplicaID(0)
+// Spent and Unspent stand as the receivers of what was used, and of what of that was given back because a request cost less than
+// was reserved for it. No store has one of these IDs or Burned's.
+const (
+	Spent   = ^ReplicaID(0)
+	Unspent = Spent - 1
+)
 
 // Escrow divides a hard budget among stores, so that each can spend its part without asking anybody, and all together never
 // spend more than was minted:
 //
-//	rights(i) = minted by i + transferred to i - transferred by i - used by i
+//	rights(i) = minted by i + transferred to i - transferred by i - used by i + given back by i
 //
 // Cells join by the maximum. A store knows its own cells exactly and may lack what others gave it, so what it takes for
 // its rights is never too much. The zero Escrow is empty. It is not safe for use by several goroutines.
@@ -42,7 +48,7 @@ type Escrow struct {
 func (e *Escrow) Rights(of ReplicaID) int64 {
 	var in, out uint64
 	for cell, micros := range e.cells {
-		if cell[1] == of {
+		if cell[1] == of || cell == [2]ReplicaID{of, Unspent} {
 			in = plusAtMost(in, micros)
 		} else if cell[0] == of {
 			out = plusAtMost(out, micros)
@@ -69,6 +75,19 @@ func (e *Escrow) Transfer(from, to ReplicaID, micros uint64) error {
 // Use counts what a request of by costs, which has to fit into its rights.
 func (e *Escrow) Use(by ReplicaID, micros uint64) error { return e.spend(by, Spent, micros) }
 
+// Unuse gives back some of what by has used.
+func (e *Escrow) Unuse(by ReplicaID, micros uint64) error {
+	if used := e.usedBy(by); micros > used {
+		return fmt.Errorf("give back %d of %d micro-units: %w", micros, used, ErrRights)
+	}
+	return e.grow(by, Unspent, micros)
+}
+
+func (e *Escrow) usedBy(by ReplicaID) uint64 {
+	used := e.cells[[2]ReplicaID{by, Spent}]
+	return used - min(used, e.cells[[2]ReplicaID{by, Unspent}])
+}
+
 // Overdraw counts what a request has cost beyond what was reserved for it: it was served, so it counts.
 func (e *Escrow) Overdraw(by ReplicaID, micros uint64) error { return e.grow(by, Spent, micros) }
 
@@ -80,6 +99,9 @@ func (e *Escrow) spend(from, to ReplicaID, micros uint64) error {
 }
 
 func (e *Escrow) grow(from, to ReplicaID, micros uint64) error {
+	if micros == 0 {
+		return nil
+	}
 	sum, err := plus(e.cells[[2]ReplicaID{from, to}], micros)
 	if err != nil {
 		return err
@@ -109,8 +131,22 @@ func (e *Escrow) Merge(entries []EscrowEntry) (news []EscrowEntry) {
 // Minted is all that was ever made.
 func (e *Escrow) Minted() uint64 { return e.sum(func(c [2]ReplicaID) bool { return c[0] == c[1] }) }
 
+// Total is how large the budget is: what was minted without what was burned.
+func (e *Escrow) Total() uint64 {
+	minted := e.Minted()
+	return minted - min(minted, e.sum(func(c [2]ReplicaID) bool { return c[1] == Burned }))
+}
+
 // Used is what all stores have used.
-func (e *Escrow) Used() uint64 { return e.sum(func(c [2]ReplicaID) bool { return c[1] == Spent }) }
+func (e *Escrow) Used() uint64 {
+	used := uint64(0)
+	for cell := range e.cells {
+		if cell[1] == Spent {
+			used = plusAtMost(used, e.usedBy(cell[0]))
+		}
+	}
+	return used
+}
 
 func (e *Escrow) sum(wanted func([2]ReplicaID) bool) uint64 {
 	sum := uint64(0)
@@ -121,6 +157,12 @@ func (e *Escrow) sum(wanted func([2]ReplicaID) bool) uint64 {
 	}
 	return sum
 }
+
+// Clone returns a copy that shares nothing with e.
+func (e *Escrow) Clone() Escrow { return Escrow{cells: maps.Clone(e.cells)} }
+
+// Of returns one cell.
+func (e *Escrow) Of(from, to ReplicaID) uint64 { return e.cells[[2]ReplicaID{from, to}] }
 
 // Entries returns all cells in a fixed order.
 func (e *Escrow) Entries() []EscrowEntry {

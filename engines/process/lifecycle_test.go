@@ -32,6 +32,7 @@ func TestStartToReady(t *testing.T) {
 	want := catalog.ReplicaStatus{
 		Model: "org/sim:1", Epoch: 7, Digest: "sha256:ab", Engine: "sim", Profile: "sim", State: catalog.ReplicaReady,
 		Since: got.Since, Device: "cpu", Context: catalog.DefaultContext, Slots: 2, PID: got.PID,
+		Lacks: engines.Sim{}.Lacks(catalog.Profile{}),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
