@@ -10,7 +10,7 @@ import (
 	"llmgw/crdt/store"
 )
 
-// cellRecord holds a document that is written once and never edited: a key, a
+// cellRecord holds what is written once and never edited: who a key is, a
 // session. Ending it deletes the row, so an end wins over everything.
 const cellRecord = "record"
 
@@ -34,6 +34,15 @@ type APIKey struct {
 	Created int64    `json:"created"` // unix seconds
 	Creator string   `json:"creator"` // peer ID of the node that made it
 	First   bool     `json:"first,omitempty"`
+
+	// What follows stands in cells of its own, may be edited, and is absent from
+	// keys that older versions made.
+
+	Project string   `cbor:"-" json:"project,omitempty"` // ID; empty: none
+	Models  []string `cbor:"-" json:"models,omitempty"`  // patterns of names that it may use; none: all
+	Nodes   Selector `cbor:"-" json:"nodes,omitzero"`    // labels of nodes whose replicas may answer it
+	Expires int64    `cbor:"-" json:"expires,omitempty"` // unix seconds; 0: never
+	Rules
 }
 
 // Session is one browser that redeemed a UI link.
@@ -44,22 +53,16 @@ type Session struct {
 	Creator string // peer ID of the node whose link was redeemed
 }
 
-// PutAPIKey stores a new key.
-func (c *Catalog) PutAPIKey(k APIKey) error {
-	if !k.First {
-		return c.putRecord(NamespaceKeys, k.ID, k)
-	}
-	return c.putRecord(NamespaceKeys, k.ID, k, cellFirst)
-}
-
 // APIKey reads one key by ID; ErrNotFound for one that never was or is revoked.
 func (c *Catalog) APIKey(id string) (APIKey, error) {
-	var k APIKey
-	if err := c.record(NamespaceKeys, id, &k); err != nil {
-		return APIKey{}, err
+	row, ok, err := c.store.Get(crdt.NewKey(NamespaceKeys, id))
+	if err != nil {
+		return APIKey{}, fmt.Errorf("read API key: %w", err)
 	}
-	k.ID = id
-	return k, nil
+	if !ok {
+		return APIKey{}, fmt.Errorf("API key %s: %w", id, ErrNotFound)
+	}
+	return keyFromRow(id, row)
 }
 
 // APIKeys lists the keys that are in force, oldest first.
@@ -70,15 +73,14 @@ func (c *Catalog) APIKeys() ([]APIKey, error) {
 	}
 	keys := make([]APIKey, 0, len(items))
 	for _, item := range items {
-		var k APIKey
-		if err := decode(item.Row, cellRecord, &k); err != nil {
-			return nil, fmt.Errorf("read API key: %w", err)
-		}
 		parts, err := item.Key.Parts()
 		if err != nil || len(parts) != 1 {
 			return nil, fmt.Errorf("API key row %q has another shape: %w", string(item.Key), err)
 		}
-		k.ID = parts[0]
+		k, err := keyFromRow(parts[0], item.Row)
+		if err != nil {
+			return nil, err
+		}
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, func(a, b APIKey) int {
@@ -140,7 +142,7 @@ func (c *Catalog) DeleteSession(id string) error { return c.deleteRecord(Namespa
 
 // putRecord writes a record unless it was ended: what is revoked stays so,
 // also against a writer that had read it before.
-func (c *Catalog) putRecord(namespace, id string, v any, marks ...string) error {
+func (c *Catalog) putRecord(namespace, id string, v any) error {
 	_, err := c.store.Update(func(tx *store.Tx) error {
 		key := crdt.NewKey(namespace, id)
 		row, ok, err := tx.Get(key)
@@ -149,11 +151,6 @@ func (c *Catalog) putRecord(namespace, id string, v any, marks ...string) error 
 		}
 		if !ok && row.Length > 0 {
 			return ErrNotFound
-		}
-		for _, mark := range marks {
-			if err := set(tx, key, mark, true); err != nil {
-				return err
-			}
 		}
 		return set(tx, key, cellRecord, v)
 	})
