@@ -23,7 +23,8 @@ const (
 // control is the loop that decides and follows. A fault in one round is logged
 // and the next round tries again.
 func (n *Node) control(ctx context.Context) error {
-	documents := n.catalog.Watch(catalog.NamespaceModels, catalog.NamespaceAssignments, catalog.NamespaceNodes, catalog.NamespaceSettings)
+	documents := n.catalog.Watch(catalog.NamespaceModels, catalog.NamespaceAssignments, catalog.NamespaceNodes, catalog.NamespaceSettings,
+		catalog.NamespaceRoutes)
 	defer documents.Close()
 	members := n.mesh.Changes()
 	defer members.Close()

@@ -15,6 +15,7 @@ import (
 type view struct {
 	own         catalog.Presence // this node's
 	models      []catalog.Model
+	routes      []catalog.Route
 	nodes       []mesh.Node // self first, with its freshest presence
 	assignments []catalog.Assignment
 	decisions   []placement.Decision
@@ -108,8 +109,12 @@ func (n *Node) newView() (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	routes, err := n.catalog.Routes()
+	if err != nil {
+		return nil, err
+	}
 	own := n.presence(models)
-	v := &view{own: own, models: models, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}}
+	v := &view{own: own, models: models, routes: routes, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}}
 	said, err := n.catalog.NodeSettings()
 	if err != nil {
 		return nil, err

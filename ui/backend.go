@@ -17,6 +17,7 @@ type Backend interface {
 	DoctorAdmin
 	SettingAdmin
 	DocumentAdmin
+	RouteAdmin
 }
 
 // BoxAdmin tells of this daemon.
