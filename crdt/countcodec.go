@@ -61,46 +61,40 @@ func DecodeWindows(data []byte) ([]WindowEntry, error) {
 
 func (w wireWindow) names() [][]byte { return [][]byte{w.Limit, w.Subject, w.Metric} }
 
-// EncodeSpend encodes spend cells in the order given.
-func EncodeSpend(entries []SpendEntry) ([]byte, error) {
-	return encodeAll(entries, func(e SpendEntry) (wireSpend, error) {
-		w := wireSpend{
-			Budget: []byte(e.Account.Budget), Period: []byte(e.Account.Period), Store: uint64(e.By.Store),
-			Generation: e.By.Generation, Micros: e.Micros,
-		}
-		return w, checkCounts([][]byte{w.Budget, w.Period}, w.Micros)
-	})
+func (e SpendEntry) wire() (wireSpend, error) {
+	w := wireSpend{
+		Budget: []byte(e.Account.Budget), Period: []byte(e.Account.Period), Store: uint64(e.By.Store),
+		Generation: e.By.Generation, Micros: e.Micros,
+	}
+	return w, checkCounts([][]byte{w.Budget, w.Period}, w.Micros)
 }
 
-// DecodeSpend reads spend cells from outside.
-func DecodeSpend(data []byte) ([]SpendEntry, error) {
-	return decodeAll(data, func(w wireSpend) (SpendEntry, error) {
-		return SpendEntry{
-			Account: Account{string(w.Budget), string(w.Period)}, By: SpendID{ReplicaID(w.Store), w.Generation}, Micros: w.Micros,
-		}, checkCounts([][]byte{w.Budget, w.Period}, w.Micros)
-	})
+func (w wireSpend) entry() (SpendEntry, error) {
+	return SpendEntry{
+		Account: Account{string(w.Budget), string(w.Period)}, By: SpendID{ReplicaID(w.Store), w.Generation}, Micros: w.Micros,
+	}, checkCounts([][]byte{w.Budget, w.Period}, w.Micros)
 }
 
 // EncodeFolds encodes folded accounts in the order given.
-func EncodeFolds(folds []SpendFold) ([]byte, error) {
-	return encodeAll(folds, func(f SpendFold) (wireFold, error) {
-		w := wireFold{Budget: []byte(f.Account.Budget), Period: []byte(f.Account.Period), Cells: make([]wireSpendCell, len(f.Cells))}
-		for i, c := range f.Cells {
-			w.Cells[i] = wireSpendCell{Store: uint64(c.By.Store), Generation: c.By.Generation, Micros: c.Micros}
-		}
-		return w, w.check()
-	})
-}
+func EncodeFolds(folds []SpendFold) ([]byte, error) { return encodeAll(folds, SpendFold.wire) }
 
 // DecodeFolds reads folded accounts from outside.
-func DecodeFolds(data []byte) ([]SpendFold, error) {
-	return decodeAll(data, func(w wireFold) (SpendFold, error) {
-		f := SpendFold{Account: Account{string(w.Budget), string(w.Period)}, Cells: make([]SpendCell, len(w.Cells))}
-		for i, c := range w.Cells {
-			f.Cells[i] = SpendCell{By: SpendID{ReplicaID(c.Store), c.Generation}, Micros: c.Micros}
-		}
-		return f, w.check()
-	})
+func DecodeFolds(data []byte) ([]SpendFold, error) { return decodeAll(data, wireFold.fold) }
+
+func (f SpendFold) wire() (wireFold, error) {
+	w := wireFold{Budget: []byte(f.Account.Budget), Period: []byte(f.Account.Period), Cells: make([]wireSpendCell, len(f.Cells))}
+	for i, c := range f.Cells {
+		w.Cells[i] = wireSpendCell{Store: uint64(c.By.Store), Generation: c.By.Generation, Micros: c.Micros}
+	}
+	return w, w.check()
+}
+
+func (w wireFold) fold() (SpendFold, error) {
+	f := SpendFold{Account: Account{string(w.Budget), string(w.Period)}, Cells: make([]SpendCell, len(w.Cells))}
+	for i, c := range w.Cells {
+		f.Cells[i] = SpendCell{By: SpendID{ReplicaID(c.Store), c.Generation}, Micros: c.Micros}
+	}
+	return f, w.check()
 }
 
 // check bounds a fold, and sees that each writer is there once and in order.
@@ -124,18 +118,12 @@ func (w wireFold) check() error {
 
 func (c wireSpendCell) by() SpendID { return SpendID{ReplicaID(c.Store), c.Generation} }
 
-// EncodeEscrow encodes the cells of one escrow in the order given.
-func EncodeEscrow(entries []EscrowEntry) ([]byte, error) {
-	return encodeAll(entries, func(e EscrowEntry) (wireEscrow, error) {
-		return wireEscrow{From: uint64(e.From), To: uint64(e.To), Micros: e.Micros}, checkCounts(nil, e.Micros)
-	})
+func (e EscrowEntry) wire() (wireEscrow, error) {
+	return wireEscrow{From: uint64(e.From), To: uint64(e.To), Micros: e.Micros}, checkCounts(nil, e.Micros)
 }
 
-// DecodeEscrow reads the cells of an escrow from outside.
-func DecodeEscrow(data []byte) ([]EscrowEntry, error) {
-	return decodeAll(data, func(w wireEscrow) (EscrowEntry, error) {
-		return EscrowEntry{From: ReplicaID(w.From), To: ReplicaID(w.To), Micros: w.Micros}, checkCounts(nil, w.Micros)
-	})
+func (w wireEscrow) entry() (EscrowEntry, error) {
+	return EscrowEntry{From: ReplicaID(w.From), To: ReplicaID(w.To), Micros: w.Micros}, checkCounts(nil, w.Micros)
 }
 
 // checkCounts bounds names and numbers the same way on both sides.
@@ -154,12 +142,9 @@ func checkCounts(names [][]byte, counts ...uint64) error {
 }
 
 func encodeAll[E, W any](entries []E, wire func(E) (W, error)) ([]byte, error) {
-	all := make([]W, len(entries))
-	for i, e := range entries {
-		var err error
-		if all[i], err = wire(e); err != nil {
-			return nil, fmt.Errorf("encode entry %d: %w", i, err)
-		}
+	all, err := eachOf(entries, wire)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
 	}
 	return encode(all)
 }
@@ -172,15 +157,23 @@ func decodeAll[E, W any](data []byte, entry func(W) (E, error)) ([]E, error) {
 	if err := decode(data, &wire); err != nil {
 		return nil, fmt.Errorf("decode entries: %w", err)
 	}
-	entries := make([]E, len(wire))
-	for i, w := range wire {
-		var err error
-		if entries[i], err = entry(w); err != nil {
-			return nil, fmt.Errorf("decode entry %d: %w", i, err)
-		}
+	entries, err := eachOf(wire, entry)
+	if err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
 	}
 	if again, err := encode(wire); err != nil || !bytes.Equal(again, data) {
 		return nil, fmt.Errorf("decode entries: not canonical: %w", ErrMalformed)
 	}
 	return entries, nil
+}
+
+func eachOf[A, B any](all []A, of func(A) (B, error)) ([]B, error) {
+	out := make([]B, len(all))
+	for i, a := range all {
+		var err error
+		if out[i], err = of(a); err != nil {
+			return nil, fmt.Errorf("entry %d: %w", i, err)
+		}
+	}
+	return out, nil
 }

@@ -62,14 +62,27 @@ var (
 			set.Merge(l)
 		}
 		return set.Entries()
-	}, crdt.EncodeSpend, crdt.DecodeSpend}
+	}, func(entries []crdt.SpendEntry) ([]byte, error) {
+		return crdt.EncodeMoney(crdt.Money{Spend: entries})
+	}, func(data []byte) ([]crdt.SpendEntry, error) {
+		m, err := crdt.DecodeMoney(data)
+		return m.Spend, err
+	}}
 	escrowCounter = counter[crdt.EscrowEntry]{"escrow", escrowEntries, func(lists [][]crdt.EscrowEntry) []crdt.EscrowEntry {
 		var set crdt.Escrow
 		for _, l := range lists {
 			set.Merge(l)
 		}
 		return set.Entries()
-	}, crdt.EncodeEscrow, crdt.DecodeEscrow}
+	}, func(entries []crdt.EscrowEntry) ([]byte, error) {
+		return crdt.EncodeMoney(crdt.Money{Escrows: []crdt.EscrowPart{{Account: account, Cells: entries}}})
+	}, func(data []byte) ([]crdt.EscrowEntry, error) {
+		m, err := crdt.DecodeMoney(data)
+		if err != nil || len(m.Escrows) != 1 {
+			return nil, err
+		}
+		return m.Escrows[0].Cells, nil
+	}}
 )
 
 // laws: joins are commutative, associative and idempotent, and what is encoded comes back.
@@ -115,33 +128,43 @@ func TestGoldenCounts(t *testing.T) {
 		}
 	}
 	check("window", window, err, "01"+"81"+"89"+"416c"+"4173"+"416d"+"1864"+"07"+"02"+"1818"+"03"+"01")
-	spend, err := crdt.EncodeSpend([]crdt.SpendEntry{{Account: crdt.Account{Budget: "b", Period: "p"}, By: crdt.SpendID{Store: 7, Generation: 2}, Micros: 256}})
-	check("spend", spend, err, "01"+"81"+"85"+"4162"+"4170"+"07"+"02"+"190100")
-	escrow, err := crdt.EncodeEscrow([]crdt.EscrowEntry{{From: 1, To: crdt.Spent, Micros: 5}})
-	check("escrow", escrow, err, "01"+"81"+"83"+"01"+"1bffffffffffffffff"+"05")
+	money, err := crdt.EncodeMoney(crdt.Money{
+		Spend:   []crdt.SpendEntry{{Account: crdt.Account{Budget: "b", Period: "p"}, By: crdt.SpendID{Store: 7, Generation: 2}, Micros: 256}},
+		Folds:   []crdt.SpendFold{{Account: crdt.Account{Budget: "b", Period: "o"}, Cells: []crdt.SpendCell{{By: crdt.SpendID{Store: 7, Generation: 1}, Micros: 9}}}},
+		Escrows: []crdt.EscrowPart{{Account: crdt.Account{Budget: "b", Period: "p"}, Cells: []crdt.EscrowEntry{{From: 1, To: crdt.Spent, Micros: 5}}}},
+	})
+	check("money", money, err, "01"+"83"+
+		"81"+"85"+"4162"+"4170"+"07"+"02"+"190100"+
+		"81"+"83"+"4162"+"416f"+"81"+"83"+"07"+"01"+"09"+
+		"81"+"83"+"4162"+"4170"+"81"+"83"+"01"+"1bffffffffffffffff"+"05")
 }
 
 func TestDecodeCountsRefuses(t *testing.T) {
 	long := "59" + "0100" + strings.Repeat("61", 256)
 	decode := map[string]func([]byte) error{
 		"windows": func(d []byte) error { _, err := crdt.DecodeWindows(d); return err },
-		"spend":   func(d []byte) error { _, err := crdt.DecodeSpend(d); return err },
-		"escrow":  func(d []byte) error { _, err := crdt.DecodeEscrow(d); return err },
+		"money":   func(d []byte) error { _, err := crdt.DecodeMoney(d); return err },
 	}
+	const spend, escrow = "0183" + "81", "0183" + "80" + "80" + "81" + "83" + "4162" + "4170" + "81"
 	for _, tc := range []struct {
 		what, name, hex string
 		want            error
 	}{
-		{"spend", "empty input", "", crdt.ErrMalformed},
-		{"spend", "newer version", "0280", crdt.ErrVersion},
-		{"spend", "too short", "0181" + "84" + "4162" + "4170" + "07" + "02", crdt.ErrMalformed},
-		{"spend", "negative", "0181" + "85" + "4162" + "4170" + "07" + "02" + "20", crdt.ErrMalformed},
-		{"spend", "over the bound", "0181" + "85" + "4162" + "4170" + "07" + "02" + "1bffffffffffffffff", crdt.ErrTooLarge},
-		{"spend", "name too long", "0181" + "85" + long + "4170" + "07" + "02" + "01", crdt.ErrTooLarge},
-		{"spend", "not in shortest form", "0181" + "85" + "4162" + "4170" + "07" + "02" + "1801", crdt.ErrMalformed},
+		{"money", "empty input", "", crdt.ErrMalformed},
+		{"money", "newer version", "0283808080", crdt.ErrVersion},
+		{"money", "a map", "01a0", crdt.ErrMalformed},
+		{"money", "two lists", "01828080", crdt.ErrMalformed},
+		{"money", "bytes behind it", "0183808080" + "80", crdt.ErrMalformed},
+		{"money", "nothing for a list", "0183f68080", crdt.ErrMalformed},
+		{"money", "spend too short", spend + "84" + "4162" + "4170" + "07" + "02" + "8080", crdt.ErrMalformed},
+		{"money", "spend negative", spend + "85" + "4162" + "4170" + "07" + "02" + "20" + "8080", crdt.ErrMalformed},
+		{"money", "spend over the bound", spend + "85" + "4162" + "4170" + "07" + "02" + "1bffffffffffffffff" + "8080", crdt.ErrTooLarge},
+		{"money", "spend with a long name", spend + "85" + long + "4170" + "07" + "02" + "01" + "8080", crdt.ErrTooLarge},
+		{"money", "spend not in shortest form", spend + "85" + "4162" + "4170" + "07" + "02" + "1801" + "8080", crdt.ErrMalformed},
+		{"money", "escrow over the bound", escrow + "83" + "01" + "02" + "1bffffffffffffffff", crdt.ErrTooLarge},
+		{"money", "escrow with a long name", "0183" + "80" + "80" + "81" + "83" + long + "4170" + "80", crdt.ErrTooLarge},
+		{"money", "a fold out of order", "0183" + "80" + "81" + "83" + "4162" + "4170" + "82" + "83070201" + "83070101" + "80", crdt.ErrMalformed},
 		{"windows", "over the bound", "0181" + "89" + "416c" + "4173" + "416d" + "1864" + "07" + "02" + "1bffffffffffffffff" + "03" + "01", crdt.ErrTooLarge},
-		{"escrow", "over the bound", "0181" + "83" + "01" + "02" + "1bffffffffffffffff", crdt.ErrTooLarge},
-		{"escrow", "a map", "01a0", crdt.ErrMalformed},
 	} {
 		t.Run(tc.what+" "+tc.name, func(t *testing.T) {
 			data, err := hex.DecodeString(tc.hex)
@@ -153,10 +176,10 @@ func TestDecodeCountsRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := crdt.EncodeSpend([]crdt.SpendEntry{{Micros: math.MaxUint64}}); !errors.Is(err, crdt.ErrTooLarge) {
+	if _, err := crdt.EncodeMoney(crdt.Money{Spend: []crdt.SpendEntry{{Micros: math.MaxUint64}}}); !errors.Is(err, crdt.ErrTooLarge) {
 		t.Errorf("encoded over the bound: %v", err)
 	}
-	if err := decode["escrow"](make([]byte, crdt.MaxMessageBytes+1)); !errors.Is(err, crdt.ErrTooLarge) {
+	if err := decode["money"](make([]byte, crdt.MaxMessageBytes+1)); !errors.Is(err, crdt.ErrTooLarge) {
 		t.Errorf("a message over the bound: %v", err)
 	}
 }
@@ -182,5 +205,3 @@ func fuzzCounts[E any](f *testing.F, c counter[E]) {
 }
 
 func FuzzDecodeWindows(f *testing.F) { fuzzCounts(f, windowCounter) }
-func FuzzDecodeSpend(f *testing.F)   { fuzzCounts(f, spendCounter) }
-func FuzzDecodeEscrow(f *testing.F)  { fuzzCounts(f, escrowCounter) }

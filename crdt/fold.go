@@ -130,7 +130,7 @@ func (s *Spend) Folds() []SpendFold {
 	for account, f := range s.folds {
 		out = append(out, SpendFold{Account: account, Cells: f.cells})
 	}
-	slices.SortFunc(out, func(a, b SpendFold) int { return a.Account.compare(b.Account) })
+	slices.SortFunc(out, func(a, b SpendFold) int { return a.Account.Compare(b.Account) })
 	return out
 }
 
@@ -140,13 +140,17 @@ func (s *Spend) Accounts() []Account {
 	for account := range s.cells {
 		out = append(out, account)
 	}
-	slices.SortFunc(out, Account.compare)
+	slices.SortFunc(out, Account.Compare)
 	return out
 }
 
-func (a Account) compare(o Account) int {
+// Compare orders accounts by their names.
+func (a Account) Compare(o Account) int {
 	return cmp.Or(cmp.Compare(a.Budget, o.Budget), cmp.Compare(a.Period, o.Period))
 }
+
+// Of returns what the fold has of one writer.
+func (f SpendFold) Of(by SpendID) uint64 { return folded{cells: f.Cells}.of(by) }
 
 // Entries is the fold as cells.
 func (f SpendFold) Entries() []SpendEntry {

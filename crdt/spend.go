@@ -88,7 +88,7 @@ func (s *Spend) Entries() []SpendEntry {
 		}
 	}
 	slices.SortFunc(out, func(a, b SpendEntry) int {
-		return cmp.Or(a.Account.compare(b.Account), a.By.compare(b.By))
+		return cmp.Or(a.Account.Compare(b.Account), a.By.compare(b.By))
 	})
 	return out
 }

@@ -20,6 +20,7 @@ type box struct {
 	off      bool // powered down
 	met      bool // has met a peer since it booted: before, it gossips nothing
 	acks     map[string]store.Cursor
+	money    map[string]store.MoneyCursor // how far it knows what others know of spending
 	inbox    []message
 	seen     map[crdt.Key]crdt.Row // the highest state of each row that this disk showed
 	kept     *store.Disk           // a copy made earlier, to roll back to
@@ -58,7 +59,7 @@ func (s *sim) boot(b *box) error {
 	if err != nil {
 		return err
 	}
-	b.store, b.met, b.acks = opened, false, map[string]store.Cursor{}
+	b.store, b.met, b.acks, b.money = opened, false, map[string]store.Cursor{}, map[string]store.MoneyCursor{}
 	opened.OnLocalWrite(func(items []crdt.Item) { s.acknowledged(b, items) })
 	if b.seen == nil {
 		b.seen, err = rowsOf(opened)

@@ -49,8 +49,9 @@ func (s *sim) checkGrows(b *box, keys []crdt.Key) error {
 func (s *sim) settleDebts() error {
 	s.owed, s.spent = map[crdt.Key]crdt.Row{}, crdt.Spend{}
 	for _, b := range s.boxes {
-		s.spent.Merge(b.store.SpendEntries())
-		for _, f := range b.store.SpendFolds() {
+		money, _ := b.store.MoneyIn(crdt.MoneySums{})
+		s.spent.Merge(money.Spend)
+		for _, f := range money.Folds {
 			s.spent.MergeFold(f)
 		}
 		rows, err := rowsOf(b.store)

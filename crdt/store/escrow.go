@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/dgraph-io/badger/v4"
@@ -12,94 +14,106 @@ import (
 // UpdateEscrow changes the escrow of a hard budget. What fn did to it is on disk when UpdateEscrow returns nil, so that a
 // transfer may be told; nothing of it happened after an error. fn MUST write no cells but those of this store's ID.
 func (s *Store) UpdateEscrow(a crdt.Account, fn func(self crdt.ReplicaID, e *crdt.Escrow) error) error {
-	s.writer.Lock()
-	defer s.writer.Unlock()
-	err := s.changeEscrow(a, func(e *crdt.Escrow) ([]crdt.EscrowEntry, error) {
-		var before crdt.Escrow
-		before.Merge(e.Entries())
-		if err := fn(s.ID(), e); err != nil {
-			return nil, err
-		}
-		return before.Merge(e.Entries()), nil
-	})
+	changed, err := s.updateEscrow(a, fn)
 	if err != nil {
 		return fmt.Errorf("update escrow: %w", err)
 	}
+	if changed {
+		s.tellSpend()
+	}
 	return nil
 }
 
-// MergeEscrow joins cells of peers. One of this store's own that is higher than here shows that its disk was rolled back or
-// is in use twice: it then takes a new identity, as NoteAck does, and its rights under the former one are stranded.
-func (s *Store) MergeEscrow(a crdt.Account, entries []crdt.EscrowEntry) error {
+func (s *Store) updateEscrow(a crdt.Account, fn func(self crdt.ReplicaID, e *crdt.Escrow) error) (changed bool, err error) {
 	s.writer.Lock()
 	defer s.writer.Unlock()
-	passed := false
-	err := s.changeEscrow(a, func(e *crdt.Escrow) ([]crdt.EscrowEntry, error) {
-		news := e.Merge(entries)
-		for _, n := range news {
-			passed = passed || n.From == s.ID()
-		}
-		return news, nil
-	})
-	if err == nil && passed {
-		err = s.forgotten()
+	now, before := s.Escrow(a), s.Escrow(a)
+	if err := fn(s.ID(), &now); err != nil {
+		return false, err
 	}
-	if err != nil {
-		return fmt.Errorf("merge escrow: %w", err)
+	part := crdt.EscrowPart{Account: a, Cells: before.Merge(now.Entries())}
+	if len(part.Cells) == 0 {
+		return false, nil
 	}
-	return nil
+	_, err = s.writeEscrows([]crdt.EscrowPart{part})
+	return err == nil, err
 }
 
-// changeEscrow writes the cells that change returns. The caller holds writer.
-func (s *Store) changeEscrow(a crdt.Account, change func(*crdt.Escrow) ([]crdt.EscrowEntry, error)) error {
+// mergeEscrows takes as many parts as fit into a transaction. It says whether one has more of this store's own cells than the
+// store itself. The caller holds writer.
+func (s *Store) mergeEscrows(parts []crdt.EscrowPart) (n int, passed bool, err error) {
+	self := s.ID()
+	for _, p := range parts {
+		known := s.Escrow(p.Account)
+		passed = passed || slices.ContainsFunc(p.Cells, func(c crdt.EscrowEntry) bool {
+			return c.From == self && c.Micros > known.Of(c.From, c.To)
+		})
+	}
+	n, err = s.writeEscrows(parts)
+	return n, passed && err == nil, err
+}
+
+// writeEscrows writes the cells that are news, of as many parts as fit into a transaction. The caller holds writer.
+func (s *Store) writeEscrows(parts []crdt.EscrowPart) (n int, err error) {
 	if err := s.writable(); err != nil {
-		return err
+		return 0, err
 	}
 	b := s.begin()
 	defer b.discard()
-	e, err := readEscrow(b.txn, a)
-	if err != nil {
-		return err
-	}
-	changed, err := change(&e)
-	if err != nil {
-		return err
-	}
-	for _, c := range changed {
-		key := escrowKey(a, c)
-		if err := key.Validate(); err != nil {
-			return err
-		}
-		if err := b.set(counterKey(key), number(c.Micros)); err != nil {
-			return err
+	for ; n < len(parts) && !b.full(); n++ {
+		known := s.Escrow(parts[n].Account)
+		for _, c := range known.Merge(parts[n].Cells) {
+			key := escrowKey(parts[n].Account, c)
+			if err := key.Validate(); err != nil {
+				return 0, err
+			}
+			if err := b.set(counterKey(key), number(c.Micros)); err != nil {
+				return 0, err
+			}
 		}
 	}
-	return b.commit()
+	if err := b.commit(); err != nil {
+		return 0, err
+	}
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	s.ledger.takeEscrow(parts[:n])
+	return n, nil
 }
 
 // Escrow returns the escrow of a hard budget; it is the caller's own.
-func (s *Store) Escrow(a crdt.Account) (e crdt.Escrow, err error) {
-	err = s.view(func(txn *badger.Txn) error {
-		e, err = readEscrow(txn, a)
-		return err
-	})
-	return e, err
+func (s *Store) Escrow(a crdt.Account) crdt.Escrow {
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	if e := s.ledger.escrows[a]; e != nil {
+		return e.Clone()
+	}
+	return crdt.Escrow{}
 }
 
-func readEscrow(txn *badger.Txn, a crdt.Account) (crdt.Escrow, error) {
-	var e crdt.Escrow
-	prefix := counterPrefix + string(crdt.NewKey(escrowSpace, a.Budget, a.Period))
-	err := eachValue(txn, prefix, func(name string, value []byte) error {
+// escrowAccounts lists the accounts of hard budgets in a fixed order. The caller holds mu.
+func (l *ledger) escrowAccounts() []crdt.Account {
+	return slices.SortedFunc(maps.Keys(l.escrows), crdt.Account.Compare)
+}
+
+// loadEscrows reads the escrows of all accounts.
+func (l *ledger) loadEscrows(txn *badger.Txn) error {
+	l.escrows = map[crdt.Account]*crdt.Escrow{}
+	prefix := counterPrefix + string(crdt.NewKey(escrowSpace))
+	return eachValue(txn, prefix, func(name string, value []byte) error {
 		parts, err := crdt.Key(strings.TrimPrefix(prefix, counterPrefix) + name).Parts()
 		if err != nil || len(parts) != 4 || len(parts[2]) != 8 || len(parts[3]) != 8 || len(value) != 8 {
-			return fmt.Errorf("escrow of %s: %w", a.Budget, ErrCorrupt)
+			return fmt.Errorf("cell of an escrow: %w", ErrCorrupt)
 		}
-		e.Merge([]crdt.EscrowEntry{{
+		a := crdt.Account{Budget: parts[0], Period: parts[1]}
+		if l.escrows[a] == nil {
+			l.escrows[a] = &crdt.Escrow{}
+		}
+		l.escrows[a].Merge([]crdt.EscrowEntry{{
 			From: crdt.ReplicaID(beUint64([]byte(parts[2]))), To: crdt.ReplicaID(beUint64([]byte(parts[3]))), Micros: beUint64(value),
 		}})
 		return nil
 	})
-	return e, err
 }
 
 func escrowKey(a crdt.Account, e crdt.EscrowEntry) crdt.Key {

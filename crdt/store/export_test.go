@@ -4,6 +4,8 @@ import (
 	"log/slog"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"llmgw/crdt"
 )
 
 // FailSync makes every sync to disk fail from now on.
@@ -73,3 +75,30 @@ func CheckFiles(data []byte) {
 		}
 	}
 }
+
+// SpendEntries are all cells that are not folded.
+func (s *Store) SpendEntries() []crdt.SpendEntry {
+	m, _ := s.MoneyIn(crdt.MoneySums{})
+	return m.Spend
+}
+
+// SpendFolds are all folded accounts.
+func (s *Store) SpendFolds() []crdt.SpendFold {
+	m, _ := s.MoneyIn(crdt.MoneySums{})
+	return m.Folds
+}
+
+// CheckMoney says whether the sums are those of what is there.
+func (s *Store) CheckMoney() bool {
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	again := ledger{spend: s.ledger.spend, escrows: s.ledger.escrows}
+	again.sumUp()
+	return again.sums == s.ledger.sums
+}
+
+// LogSlack is how many outdated entries are kept.
+const LogSlack = logSlack
+
+// MoneyLog is how many entries the order of learning has.
+func (s *Store) MoneyLog() int { return len(s.ledger.log.entries) }

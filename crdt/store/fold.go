@@ -52,7 +52,7 @@ func (s *Store) keepFold(f crdt.SpendFold) error {
 		return err
 	}
 	s.ledger.mu.Lock()
-	s.ledger.spend.MergeFold(f)
+	s.ledger.takeSpend(nil, f)
 	s.ledger.mu.Unlock()
 	return s.dropFolded(f)
 }
@@ -96,32 +96,15 @@ func (s *Store) dropFolded(f crdt.SpendFold) error {
 	return nil
 }
 
-// SpendFolds returns the folded accounts in a fixed order: what peers pull beside SpendEntries.
-func (s *Store) SpendFolds() []crdt.SpendFold {
-	s.ledger.mu.Lock()
-	defer s.ledger.mu.Unlock()
-	return s.ledger.spend.Folds()
-}
-
-// MergeSpendFolds joins folded accounts of peers. An account that a peer has folded is folded here too.
-func (s *Store) MergeSpendFolds(folds []crdt.SpendFold) error {
-	for _, f := range folds {
-		if err := s.mergeFold(f); err != nil {
-			return fmt.Errorf("merge folded spending: %w", err)
-		}
-	}
-	return nil
-}
-
+// mergeFold joins a folded account of a peer, which is then folded here too. The caller holds writer.
 func (s *Store) mergeFold(f crdt.SpendFold) error {
-	s.writer.Lock()
-	defer s.writer.Unlock()
 	var trial crdt.Spend
 	trial.MergeFold(s.ledger.spend.FoldOf(f.Account))
 	now, changed := trial.MergeFold(f)
 	if now.Account != f.Account || passes(f, s.ledger.by, s.ledger.spend.Of(f.Account, s.ledger.by)) {
 		// Too much for one entry, or a count of this process itself that it never made.
-		return s.mergeSpendPages(f.Entries())
+		_, err := s.mergeCells(crdt.Money{Spend: f.Entries()})
+		return err
 	}
 	if !changed {
 		return nil

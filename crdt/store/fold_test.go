@@ -61,12 +61,11 @@ func TestFoldedAndPlainStoresConverge(t *testing.T) {
 	must(t, err)
 	for range 2 {
 		for _, pair := range [][2]*store.Store{{a.Store, b.Store}, {b.Store, a.Store}} {
-			must(t, pair[0].MergeSpendFolds(pair[1].SpendFolds()))
-			must(t, pair[0].MergeSpend(pair[1].SpendEntries()))
+			mergeMoney(t, pair[0], allMoney(pair[1]))
 		}
 	}
 	must(t, b.RecordUsage(usage("late", 7)))
-	must(t, a.MergeSpend(b.SpendEntries()))
+	mergeMoney(t, a.Store, allMoney(b.Store))
 	for _, s := range []*store.Store{a.Store, b.Store} {
 		if got := s.Spent(account); got != 57 {
 			t.Errorf("57 were spent, and one sees %d", got)
@@ -103,7 +102,7 @@ func TestOwnCountHigherInAFoldMakesANewWriter(t *testing.T) {
 	s := newClocked(t)
 	must(t, s.RecordUsage(usage("a", 10)))
 	was := s.SpendID()
-	must(t, s.MergeSpendFolds([]crdt.SpendFold{{Account: account, Cells: []crdt.SpendCell{{By: was, Micros: 25}}}}))
+	mergeMoney(t, s.Store, crdt.Money{Folds: []crdt.SpendFold{{Account: account, Cells: []crdt.SpendCell{{By: was, Micros: 25}}}}})
 	if s.SpendID() == was {
 		t.Error("two processes write one cell")
 	}

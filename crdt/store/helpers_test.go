@@ -97,3 +97,27 @@ func all(t *testing.T, s *store.Store) map[crdt.Key]string {
 }
 
 func be(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+// mergeMoney takes in what a peer told, which must succeed.
+func mergeMoney(t *testing.T, s *store.Store, m crdt.Money) (rolledBack bool) {
+	t.Helper()
+	rolledBack, err := s.MergeMoney(m)
+	if err != nil {
+		t.Fatalf("merge money: %v", err)
+	}
+	if !s.CheckMoney() {
+		t.Error("the sums are not those of what is there")
+	}
+	return rolledBack
+}
+
+// allMoney is all that a store knows of spending.
+func allMoney(s *store.Store) crdt.Money {
+	m, _ := s.MoneyIn(crdt.MoneySums{})
+	return m
+}
+
+// escrowOf is the whole escrow of an account, to tell a peer.
+func escrowOf(a crdt.Account, e crdt.Escrow) crdt.Money {
+	return crdt.Money{Escrows: []crdt.EscrowPart{{Account: a, Cells: e.Entries()}}}
+}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -40,19 +39,24 @@ type Charge struct {
 // holds, but for the open group, changes under writer and mu, and is read under either: who asks what was spent does not wait for
 // the disk. Lock order: writer, then mu.
 type ledger struct {
-	mu    sync.Mutex
-	spend crdt.Spend // what is on disk
-	by    crdt.SpendID
-	next  uint64 // number of the next usage record
-	open  *group
-	most  int // entries of a group
+	mu      sync.Mutex
+	spend   crdt.Spend                    // what is on disk
+	escrows map[crdt.Account]*crdt.Escrow // likewise
+	sums    crdt.MoneySums                // of both
+	log     moneyLog
+	by      crdt.SpendID
+	next    uint64 // number of the next usage record
+	day     int64  // of the newest usage record, in days since 1970
+	open    *group
+	most    int // entries of a group
 }
 
-// reset forgets the counts of a mesh that was left.
-func (l *ledger) reset() {
+// reset forgets the counts of a mesh that was left; index begins another order of learning.
+func (l *ledger) reset(index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.spend, l.next = crdt.Spend{}, 0
+	l.spend, l.escrows, l.sums = crdt.Spend{}, map[crdt.Account]*crdt.Escrow{}, crdt.MoneySums{}
+	l.log, l.next, l.day = moneyLog{index: index}, 0, noDay
 }
 
 // group is what one commit writes.
@@ -161,6 +165,10 @@ func (s *Store) writeUsages(entries []*entry) (n int, err error) {
 		}
 		next++
 	}
+	day, err := s.markDay(b, next > s.ledger.next)
+	if err != nil {
+		return 0, err
+	}
 	var cells []crdt.SpendEntry
 	for account, micros := range grown {
 		e := crdt.SpendEntry{Account: account, By: s.ledger.by, Micros: micros}
@@ -173,9 +181,12 @@ func (s *Store) writeUsages(entries []*entry) (n int, err error) {
 		return 0, err
 	}
 	s.ledger.mu.Lock()
-	defer s.ledger.mu.Unlock()
-	s.ledger.spend.Merge(cells)
-	s.ledger.next = next
+	s.ledger.takeSpend(cells, crdt.SpendFold{})
+	s.ledger.next, s.ledger.day = next, day
+	s.ledger.mu.Unlock()
+	if len(cells) > 0 {
+		s.tellSpend()
+	}
 	return n, nil
 }
 
@@ -204,13 +215,6 @@ func (s *Store) Spent(a crdt.Account) uint64 {
 	return s.ledger.spend.Total(a)
 }
 
-// SpendEntries returns the spend cells in a fixed order, but for those that were folded: what peers pull.
-func (s *Store) SpendEntries() []crdt.SpendEntry {
-	s.ledger.mu.Lock()
-	defer s.ledger.mu.Unlock()
-	return s.ledger.spend.Entries()
-}
-
 // SpendID is the writer under which this store counts now: its ID, and a generation drawn when it was opened.
 func (s *Store) SpendID() crdt.SpendID {
 	s.ledger.mu.Lock()
@@ -218,30 +222,7 @@ func (s *Store) SpendID() crdt.SpendID {
 	return s.ledger.by
 }
 
-// MergeSpend joins spend cells of peers. One of this store's own that is higher than here shows that this process itself was
-// copied or set back, memory and all: the cell stays as the peer has it, and this store counts on under a new
-// generation.
-func (s *Store) MergeSpend(entries []crdt.SpendEntry) error {
-	s.writer.Lock()
-	defer s.writer.Unlock()
-	if err := s.mergeSpendPages(entries); err != nil {
-		return fmt.Errorf("merge spend: %w", err)
-	}
-	return nil
-}
-
-// mergeSpendPages merges in as many transactions as it takes. The caller holds writer.
-func (s *Store) mergeSpendPages(entries []crdt.SpendEntry) error {
-	for len(entries) > 0 {
-		n, err := s.mergeSpend(entries)
-		if err != nil {
-			return err
-		}
-		entries = entries[n:]
-	}
-	return nil
-}
-
+// mergeSpend merges as many cells as fit into a transaction. The caller holds writer.
 func (s *Store) mergeSpend(entries []crdt.SpendEntry) (n int, err error) {
 	if err := s.writable(); err != nil {
 		return 0, err
@@ -276,7 +257,7 @@ func (s *Store) mergeSpend(entries []crdt.SpendEntry) (n int, err error) {
 	}
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
-	s.ledger.spend.Merge(entries[:n])
+	s.ledger.takeSpend(entries[:n], crdt.SpendFold{})
 	s.ledger.by = by
 	return n, nil
 }
@@ -286,30 +267,9 @@ func (s *Store) newSpendID() (crdt.SpendID, error) {
 	return crdt.SpendID{Store: s.ID(), Generation: generation}, err
 }
 
-// UsageRecords calls each with the usage records from number from on, oldest first, until it returns false.
-func (s *Store) UsageRecords(from uint64, each func(n uint64, record []byte) bool) error {
-	return s.view(func(txn *badger.Txn) error {
-		it := txn.NewIterator(badger.IteratorOptions{Prefix: []byte(usagePrefix), PrefetchValues: true, PrefetchSize: 100})
-		defer it.Close()
-		for it.Seek(usageKey(from)); it.Valid(); it.Next() {
-			n, err := parseUsageKey(it.Item().Key())
-			if err != nil {
-				return err
-			}
-			record, err := it.Item().ValueCopy(nil)
-			if err != nil {
-				return fmt.Errorf("read usage: %w", err)
-			}
-			if !each(n, record) {
-				return nil
-			}
-		}
-		return nil
-	})
-}
-
 // loadLedger reads the spend cells and draws the generation under which this run counts.
 func (s *Store) loadLedger() error {
+	s.ledger.day = noDay
 	halfDropped := map[crdt.Account]bool{}
 	err := s.db.View(func(txn *badger.Txn) error {
 		if err := s.loadFolds(txn); err != nil {
@@ -323,8 +283,10 @@ func (s *Store) loadLedger() error {
 		if err != nil {
 			return err
 		}
-		s.ledger.next, err = nextUsage(txn)
-		return err
+		if s.ledger.next, err = nextUsage(txn); err != nil {
+			return err
+		}
+		return s.ledger.loadEscrows(txn)
 	})
 	if err != nil {
 		return err
@@ -334,8 +296,33 @@ func (s *Store) loadLedger() error {
 			return err
 		}
 	}
+	if s.ledger.log.index, err = s.random(); err != nil {
+		return err
+	}
+	s.ledger.sumUp()
 	s.ledger.by, err = s.newSpendID()
 	return err
+}
+
+// sumUp makes the sums of all cells.
+func (l *ledger) sumUp() {
+	for _, e := range l.spend.Entries() {
+		// What lies beside a fold counts instead of what the fold has of that writer.
+		if had := l.spend.FoldOf(e.Account).Of(e.By); had > 0 {
+			l.sums.ToggleSpend(crdt.SpendEntry{Account: e.Account, By: e.By, Micros: had})
+		}
+		l.sums.ToggleSpend(e)
+	}
+	for _, f := range l.spend.Folds() {
+		for _, e := range f.Entries() {
+			l.sums.ToggleSpend(e)
+		}
+	}
+	for a, e := range l.escrows {
+		for _, c := range e.Entries() {
+			l.sums.ToggleEscrow(a, c)
+		}
+	}
 }
 
 func eachSpendCell(txn *badger.Txn, each func(crdt.SpendEntry)) error {
@@ -353,29 +340,6 @@ func eachSpendCell(txn *badger.Txn, each func(crdt.SpendEntry)) error {
 		return nil
 	})
 }
-
-// nextUsage is one more than the newest usage record.
-func nextUsage(txn *badger.Txn) (uint64, error) {
-	it := txn.NewIterator(badger.IteratorOptions{Reverse: true})
-	defer it.Close()
-	it.Seek(append(usageKey(^uint64(0)), 0xff))
-	if !it.ValidForPrefix([]byte(usagePrefix)) {
-		return 0, nil
-	}
-	n, err := parseUsageKey(it.Item().Key())
-	return n + 1, err
-}
-
-var errUsageKey = errors.New("usage key of another length")
-
-func parseUsageKey(key []byte) (uint64, error) {
-	if len(key) != len(usagePrefix)+8 {
-		return 0, fmt.Errorf("%w: %w", errUsageKey, ErrCorrupt)
-	}
-	return beUint64(key[len(usagePrefix):]), nil
-}
-
-func usageKey(n uint64) []byte { return append([]byte(usagePrefix), number(n)...) }
 
 func counterKey(key crdt.Key) []byte { return append([]byte(counterPrefix), key...) }
 

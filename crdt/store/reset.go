@@ -65,7 +65,7 @@ func (s *Store) finishReset() error {
 	if err != nil || !pending {
 		return err
 	}
-	for _, prefix := range []string{stagePrefix, outboxPrefix, counterPrefix, usagePrefix} {
+	for _, prefix := range []string{stagePrefix, outboxPrefix, counterPrefix, usagePrefix, dayPrefix} {
 		if err := s.drop(prefix); err != nil {
 			return err
 		}
@@ -74,7 +74,11 @@ func (s *Store) finishReset() error {
 		return err
 	}
 	s.outbox, s.raised, s.times = map[crdt.Key]uint64{}, map[crdt.Key]bool{}, times{}
-	s.ledger.reset()
+	index, err := s.random()
+	if err != nil {
+		return err
+	}
+	s.ledger.reset(index)
 	s.restored.Store(false)
 	s.reseeding.Store(false)
 	txn := s.db.NewTransaction(true)

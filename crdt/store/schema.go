@@ -42,6 +42,7 @@ const (
 	sysRestored  = sysPrefix + "restored"
 	sysDigestKey = sysPrefix + "digest_key"
 	formerPrefix = sysPrefix + "former/"
+	dayPrefix    = sysPrefix + "day/" // per day, the number of its first usage record
 )
 
 // load checks the schema before anything is written, makes a new store's identity and reads the state kept in memory.
@@ -185,14 +186,14 @@ func (s *Store) lastSequence() (uint64, error) {
 	return last, err
 }
 
-// random draws a 64-bit ID. The lowest and the highest stand for other things, see crdt.Burned and crdt.Spent.
+// random draws a 64-bit ID. The lowest and the highest two stand for other things, see crdt.Burned and crdt.Spent.
 func (s *Store) random() (uint64, error) {
 	for {
 		var buf [8]byte
 		if _, err := io.ReadFull(s.entropy, buf[:]); err != nil {
 			return 0, fmt.Errorf("draw an ID: %w", err)
 		}
-		if id := binary.BigEndian.Uint64(buf[:]); id != 0 && id != math.MaxUint64 {
+		if id := binary.BigEndian.Uint64(buf[:]); id != 0 && id < math.MaxUint64-1 {
 			return id, nil
 		}
 	}

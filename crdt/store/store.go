@@ -125,6 +125,7 @@ type Store struct {
 	closed bool // written under writer and state
 
 	hook    atomic.Pointer[func([]crdt.Item)]
+	spent   atomic.Pointer[func()]
 	watches watchers
 	leads   leads
 	digest  digest

@@ -94,7 +94,7 @@ func TestStoresDifferInIdentity(t *testing.T) {
 }
 
 func TestIdentityComesFromTheEntropyGiven(t *testing.T) {
-	seed := append(make([]byte, 8), 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1)
+	seed := append(make([]byte, 8), 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2)
 	s := openWith(t, t.TempDir(), store.Options{Entropy: bytes.NewReader(seed)})
 	if s.ID() != 7 || s.IndexID() != 9 {
 		t.Errorf("ID %d, index ID %d: want 7 and 9, 0 is skipped", s.ID(), s.IndexID())
