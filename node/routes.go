@@ -27,6 +27,11 @@ func (r routes) Resolve(name string) (router.ModelView, bool) {
 	return v.route(m), true
 }
 
+// Route finds a name that stands for models.
+func (r routes) Route(name string) (catalog.Route, bool) {
+	return catalog.ResolveRoute(r.view.Load().routes, name)
+}
+
 // Alive says whether a member is heard now.
 func (r routes) Alive(peer string) bool {
 	n, ok := r.view.Load().node(peer)
@@ -57,6 +62,7 @@ func (v *view) route(m catalog.Model) router.ModelView {
 					Peer: n.ID, Node: v.name(n.ID), Local: n.State == mesh.StateSelf, Model: m.ID, Slot: s.Slot, Epoch: s.Epoch, Digest: s.Digest,
 					InFlight: s.InFlight, Slots: s.Slots,
 					Boot: uint64(s.PID), KVTokens: int64(s.Context) * int64(s.Slots), Priority: priority(m, s.Profile),
+					Lacks: s.Lacks,
 				})
 			case s.State == catalog.ReplicaFailed || s.State == catalog.ReplicaQuarantined || s.State == catalog.ReplicaBackoff:
 				failed = append(failed, strings.Join(append([]string{fmt.Sprintf("%s: %s on %s", s.Reason, s.State, v.name(n.ID))}, s.LastLines...), "\n"))
@@ -67,11 +73,34 @@ func (v *view) route(m catalog.Model) router.ModelView {
 	if out.Loaded {
 		return out
 	}
-	out.Problem = strings.Join(failed, "\n")
-	if out.Problem == "" {
+	if out.Problem = strings.Join(failed, "\n"); out.Problem == "" {
 		out.Problem, _ = problemOf(v, m, false)
+		out.Loadable, out.Stage = v.coming(m, out.Problem)
 	}
 	return out
+}
+
+// coming says whether a request may wait for a model that is not loaded, and how
+// far it is. problem is why it is not loaded now.
+func (v *view) coming(m catalog.Model, problem string) (loadable bool, stage string) {
+	d, decided := v.decision(m.ID)
+	holder, known := v.node(d.Owner)
+	switch {
+	case m.State == catalog.ModelStopped || m.Scale.Min == 0 && m.Scale.Max == 0:
+		return false, ""
+	case decided && d.Unsatisfied, m.Pin != "" && known && !isLive(holder):
+		return false, ""
+	case problem == "":
+		return true, "waiting"
+	}
+	if known {
+		for _, f := range holder.Presence.Fetches {
+			if f.As == m.Name && f.Total > 0 {
+				return true, fmt.Sprintf("%s %d %% on %s", f.Phase, 100*f.Done/f.Total, v.name(d.Owner))
+			}
+		}
+	}
+	return true, problem
 }
 
 func priority(m catalog.Model, profile string) int {

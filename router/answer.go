@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"llmgw/router/openai"
 	"llmgw/router/relay"
 )
 
@@ -72,9 +71,9 @@ func (a *answer) Write(p []byte) error {
 	return a.rc.Flush()
 }
 
-// keepAlive tells a waiting client, and the proxies before it, that its stream
-// lives. It fixes the status at 200.
-func (a *answer) keepAlive() error {
+// comment tells a waiting client, and the proxies before it, that its stream
+// lives and what it waits for. It fixes the status at 200.
+func (a *answer) comment(text string) error {
 	if !a.committed {
 		h := a.w.Header()
 		h.Set("Content-Type", "text/event-stream")
@@ -83,7 +82,19 @@ func (a *answer) keepAlive() error {
 		a.stamp(h)
 		a.WriteHeader(http.StatusOK)
 	}
-	return a.Write([]byte(openai.KeepAlive))
+	return a.Write([]byte(": " + text + "\n\n"))
+}
+
+// blank is comment for an answer of one JSON value: white space before it is
+// none of its meaning.
+func (a *answer) blank() error {
+	if !a.committed {
+		h := a.w.Header()
+		h.Set("Content-Type", "application/json")
+		a.stamp(h)
+		a.WriteHeader(http.StatusOK)
+	}
+	return a.Write([]byte(" "))
 }
 
 // Committed reports that the head is out.

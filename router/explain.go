@@ -21,6 +21,7 @@ type explanation struct {
 // candidate is a replica with its predicted time to the first token. Times are
 // in milliseconds, the rate is in tokens a second.
 type candidate struct {
+	Model    string  `json:"model"` // ID
 	Node     string  `json:"node"`
 	Peer     string  `json:"peer"`
 	Slot     int     `json:"slot"`
@@ -44,17 +45,17 @@ func (i *inference) explain() *openai.Error {
 	if !i.t.key.Allows(keys.ScopeAdmin) {
 		return noScope(keys.ScopeAdmin)
 	}
-	if e := i.resolve(); e != nil {
+	o, e := i.look()
+	if e != nil {
 		return e
 	}
 	r := i.t.r
 	out := explanation{
-		Object: "llmgw.explanation", Model: i.view.Model.ID, Node: r.cfg.Node, PromptTokens: i.query.Tokens,
+		Object: "llmgw.explanation", Model: o.views[0].Model.ID, Node: r.cfg.Node, PromptTokens: i.query.Tokens,
 		Blocks: len(i.query.Chain), Session: i.query.Session != 0, Candidates: []candidate{},
 	}
-	replicas := i.view.Replicas
-	for k, c := range r.picker.Explain(i.query, candidates(replicas), r.now()) {
-		out.Candidates = append(out.Candidates, candidateOf(replicas[k], c))
+	for k, c := range r.picker.Explain(i.query, candidates(o.replicas), r.now()) {
+		out.Candidates = append(out.Candidates, candidateOf(o.replicas[k], c))
 	}
 	i.t.json(out)
 	return nil
@@ -63,7 +64,7 @@ func (i *inference) explain() *openai.Error {
 func candidateOf(r Replica, c affinity.Cost) candidate {
 	const ms = 1e6
 	return candidate{
-		Node: r.Node, Peer: r.Peer, Slot: r.Slot, Epoch: r.Epoch, Local: r.Local, Chosen: c.Chosen,
+		Model: r.Model, Node: r.Node, Peer: r.Peer, Slot: r.Slot, Epoch: r.Epoch, Local: r.Local, Chosen: c.Chosen,
 		CostMs: float64(c.Total) / ms, Warm: c.Warm, New: c.New, Pending: c.Pending, InFlight: c.InFlight, Slots: r.Slots,
 		Rate: c.Rate, WaitMs: float64(c.Wait) / ms, HopMs: float64(c.Hop) / ms, Excluded: c.Why,
 	}

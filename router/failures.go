@@ -175,6 +175,14 @@ func notLoaded(view ModelView) *openai.Error {
 	return e
 }
 
+// stillLoading is the end of a wait that was as long as it may be.
+func stillLoading(view ModelView, stage string) *openai.Error {
+	e := notLoaded(view)
+	e.Message = fmt.Sprintf("the model %q is still not ready (%s)", view.Model.Name, stage)
+	e.Hint = "llmgw ps"
+	return e
+}
+
 func stopped(view ModelView) *openai.Error {
 	return &openai.Error{
 		Status: http.StatusServiceUnavailable, Type: openai.TypeUnavailable, Code: "model_stopped", Param: "model",

@@ -25,8 +25,15 @@ import (
 
 // fakeCatalog serves the views it was given.
 type fakeCatalog struct {
-	mu    sync.Mutex
-	views []ModelView
+	mu     sync.Mutex
+	views  []ModelView
+	routes []catalog.Route
+}
+
+func (c *fakeCatalog) Route(name string) (catalog.Route, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return catalog.ResolveRoute(c.routes, name)
 }
 
 func (c *fakeCatalog) List() []ModelView {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"llmgw/mesh"
-	"llmgw/mesh/catalog"
 	"llmgw/router/affinity"
 	"llmgw/router/openai"
 	"llmgw/router/relay"
@@ -18,17 +17,22 @@ import (
 // maxAttempts is the budget of one request, over all replicas and reasons.
 const maxAttempts = 3
 
+// modelHeader says which model answered, of an alias or a route.
+const modelHeader = "X-Llmgw-Model"
+
 // inference is a request that an engine is to answer.
 type inference struct {
 	t      *request
-	stream bool // the client asked for a stream
-	model  string
+	stream bool // the client gets a stream of events
+	means  meaning
 	call   relay.Call
 	asked  map[tried]bool
 	query  affinity.Query
-	view   ModelView
-	last   error // why the last attempt failed
-	cut    bool  // the client has a part of an answer that cannot be ended
+	view   ModelView     // of the model that answers
+	last   error         // why the last attempt failed
+	cut    bool          // the client has a part of an answer that cannot be ended
+	spoke  time.Duration // into the wait, when a waiting client was last sent anything
+	note   string        // what it was told then
 }
 
 func (r *Router) infer(t *request) {
@@ -40,9 +44,12 @@ func (r *Router) infer(t *request) {
 	default:
 		e = i.run()
 	}
-	if e != nil {
+	if e != nil && (i == nil || i.stream || !t.out.committed) {
 		t.fail(e)
 		return
+	}
+	if e != nil {
+		t.code, i.cut = e.Status, true
 	}
 	if i.cut {
 		// Only a cut connection tells the client that its answer is not whole.
@@ -65,25 +72,37 @@ func (t *request) prepare() (*inference, *openai.Error) {
 	}
 	return &inference{
 		query: t.query(scanned.Stream, &prompt),
-		t:     t, stream: scanned.Stream, model: scanned.Model, asked: make(map[tried]bool),
+		t:     t, stream: scanned.Stream && t.route.streams, means: t.r.meaningOf(scanned.Model), asked: make(map[tried]bool),
 		call: relay.Call{
 			Path: t.route.path, Header: jsonHeader(relay.CleanRequest(t.req.Header), t.id), Body: t.body,
 		},
 	}, nil
 }
 
-// run asks one replica after the other until one answers. Nil: the client has
-// an answer, or has left.
+// run asks one replica after the other until one answers, and waits for one
+// while none is loaded. Nil: the client has an answer, or has left.
 func (i *inference) run() *openai.Error {
 	ctx := i.t.req.Context()
 	for range maxAttempts {
-		if e := i.resolve(); e != nil {
+		o, e := i.look()
+		if e == nil && len(o.replicas) == 0 {
+			if _, ok := o.loadable(); ok {
+				o, e = i.awaitReplica(ctx, o)
+			}
+		}
+		if ctx.Err() != nil {
+			i.t.gone()
+			return nil
+		}
+		if e != nil {
 			return e
 		}
-		replica, ticket := i.t.r.pick(i.view, i.asked, i.query)
+		i.view = o.views[0]
+		replica, ticket := i.t.r.pick(o.replicas, i.asked, i.query)
 		if ticket == nil {
 			break
 		}
+		i.view = o.view(replica.Model)
 		i.asked[tried{replica.key(), replica.Epoch}] = true
 		err := i.attempt(ctx, replica, i.t.r.count(ticket, i.query.Whole))
 		if err == nil {
@@ -102,21 +121,6 @@ func (i *inference) run() *openai.Error {
 	return unserved(i.view, i.last)
 }
 
-// resolve looks the model up again for each attempt: what a refusal told may
-// be in the catalog by now.
-func (i *inference) resolve() *openai.Error {
-	r := i.t.r
-	view, ok := r.cfg.Catalog.Resolve(i.model)
-	switch {
-	case !ok:
-		return unknownModel(i.model, r.names())
-	case view.Model.State == catalog.ModelStopped:
-		return stopped(view)
-	}
-	i.view = view
-	return nil
-}
-
 // attempt has one replica answer, which was counted. An error means that the
 // client got nothing of an answer, and another replica may be asked.
 func (i *inference) attempt(ctx context.Context, replica Replica, use *use) error {
@@ -126,6 +130,7 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 	if replica.Local {
 		kind = kindLocal
 	}
+	i.t.out.Header().Set(modelHeader, i.view.Model.Name)
 	x, done, err := i.start(ctx, replica)
 	if err != nil {
 		r.metrics.relays.WithLabelValues(kind, outcomeOf(ctx, err)).Inc()
@@ -134,6 +139,7 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 	defer done()
 	answer := relay.Pump(x, i.t.out, relay.Options{
 		Terminated: i.t.route.terminated,
+		Whole:      !i.stream,
 		Failure:    func(error) []byte { return i.brokeOff(replica).Encode(i.t.origin()) },
 		Now:        r.now,
 		First:      use.first,
@@ -219,24 +225,6 @@ var (
 	errVanished = errors.New("the replica is gone and another is there")
 )
 
-// waiting keeps a streaming client's connection in use while the engine reads
-// the prompt, and watches whether the replica is still there.
-func (i *inference) waiting(replica Replica) relay.Wait {
-	next := i.t.out.limits.KeepAlive
-	return func(waited time.Duration) error {
-		if waited >= next && i.stream && i.t.route.terminated {
-			next = waited + i.t.out.limits.KeepAlive
-			if err := i.t.out.keepAlive(); err != nil {
-				return errors.Join(relay.ErrClientGone, err)
-			}
-		}
-		if err := i.lost(replica); err != nil {
-			return &relay.BrokenError{Stage: relay.StageFirstByte, Err: err}
-		}
-		return nil
-	}
-}
-
 // lost says why a replica that has not answered yet is not waited for any
 // longer: its box fell silent, or it serves no more and another does. A local
 // one is never given up: its connection tells of its end.
@@ -248,15 +236,15 @@ func (i *inference) lost(replica Replica) error {
 	if r.cfg.Alive != nil && !r.cfg.Alive(replica.Peer) {
 		return errSilent
 	}
-	view, ok := r.cfg.Catalog.Resolve(i.model)
-	if !ok {
+	o, e := i.look()
+	if e != nil {
 		return nil
 	}
 	// A new epoch of the same replica is the same process.
-	if slices.ContainsFunc(view.Replicas, func(c Replica) bool { return c.key() == replica.key() }) {
+	if slices.ContainsFunc(o.replicas, func(c Replica) bool { return c.key() == replica.key() }) {
 		return nil
 	}
-	if len(view.open(i.asked)) > 0 {
+	if len(open(o.replicas, i.asked)) > 0 {
 		return errVanished
 	}
 	return nil

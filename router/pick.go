@@ -26,10 +26,13 @@ type tried struct {
 	epoch uint64
 }
 
-// open lists the replicas that were not asked yet.
-func (v ModelView) open(asked map[tried]bool) []Replica {
+// open leaves of replicas those that were not asked yet.
+func open(replicas []Replica, asked map[tried]bool) []Replica {
+	if len(asked) == 0 {
+		return replicas
+	}
 	var out []Replica
-	for _, c := range v.Replicas {
+	for _, c := range replicas {
 		if !asked[tried{c.key(), c.Epoch}] {
 			out = append(out, c)
 		}
@@ -50,15 +53,15 @@ func candidates(replicas []Replica) []affinity.Candidate {
 
 // pick chooses among the replicas that were not asked yet, and counts the
 // request there. The ticket must be ended.
-func (r *Router) pick(view ModelView, asked map[tried]bool, q affinity.Query) (Replica, *affinity.Ticket) {
-	open := view.open(asked)
+func (r *Router) pick(replicas []Replica, asked map[tried]bool, q affinity.Query) (Replica, *affinity.Ticket) {
+	left := open(replicas, asked)
 	now := r.now()
-	t := r.picker.Pick(q, candidates(open), now)
+	t := r.picker.Pick(q, candidates(left), now)
 	if t == nil {
 		return Replica{}, nil
 	}
 	r.share.soon(now)
-	return open[t.Index], t
+	return left[t.Index], t
 }
 
 // sessionHeader is how a client names its conversation beside the body.

@@ -47,7 +47,7 @@ func TestPick(t *testing.T) {
 			for _, a := range c.asked {
 				asked[tried{a.key(), a.Epoch}] = true
 			}
-			got, ticket := r.pick(ModelView{Replicas: c.replicas}, asked, named("k"))
+			got, ticket := r.pick(c.replicas, asked, named("k"))
 			if got.Peer != c.want || (ticket != nil) != (c.want != "") {
 				t.Errorf("picked %q, %v", got.Peer, ticket)
 			}
@@ -63,7 +63,7 @@ func TestOwnRequestsCountBeforePresenceTellsOfThem(t *testing.T) {
 	v := ModelView{Replicas: []Replica{{Peer: "b"}, {Peer: "c"}, {Peer: "d"}}}
 	count := make(map[string]int)
 	for i := range 30 {
-		got, ticket := r.pick(v, nil, named(fmt.Sprint("c", i)))
+		got, ticket := r.pick(v.Replicas, nil, named(fmt.Sprint("c", i)))
 		count[got.Peer]++
 		defer r.count(ticket, false).done()
 	}
@@ -80,7 +80,7 @@ func TestTiesAreStableForAConversationAndSpread(t *testing.T) {
 	backward := []Replica{forward[2], forward[1], forward[0]}
 	count := make(map[string]int)
 	pick := func(replicas []Replica, name string) string {
-		got, ticket := r.pick(ModelView{Replicas: replicas}, nil, named(name))
+		got, ticket := r.pick(replicas, nil, named(name))
 		r.count(ticket, false).done()
 		return got.Peer
 	}
@@ -242,7 +242,7 @@ func TestHeadsShareWhatIsWarm(t *testing.T) {
 		b := affinity.NewBuilder()
 		b.Add([]byte(strings.Repeat(fmt.Sprint("turn ", n), 500)))
 		q := affinity.Query{Chain: b.Chain(), Tokens: b.Tokens(), Root: uint64(n)}
-		got, ticket := r.pick(v, nil, q)
+		got, ticket := r.pick(v.Replicas, nil, q)
 		use := r.count(ticket, false)
 		use.first()
 		use.done()

@@ -37,6 +37,8 @@ type Replica struct {
 	KVUse    float64       // of that by running requests, 0 to 1; 0: unknown
 	Weight   float64       // its share beside others; 0: 1
 	Priority int           // a lower one gets what a higher one cannot take
+
+	Lacks []catalog.Ability // what it is known not to be able to do
 }
 
 // ModelView is a model with what serves it now.
@@ -45,12 +47,16 @@ type ModelView struct {
 	Loaded   bool      // a replica is Ready
 	Replicas []Replica // the Ready ones on live nodes
 	Problem  string    // why none is, with the engine's last lines; empty: nobody asked for it
+	// Loadable: one is on its way, or comes when requests ask for it.
+	Loadable bool
+	Stage    string // how far that is, for a person who waits
 }
 
-// Catalog tells what the mesh serves. Both methods are called for requests and
-// must not block. Resolve takes names and aliases in any case.
+// Catalog tells what the mesh serves. Its methods are called for requests and
+// must not block. Resolve and Route take names in any case, Resolve aliases too.
 type Catalog interface {
 	Resolve(name string) (ModelView, bool)
+	Route(name string) (catalog.Route, bool)
 	List() []ModelView
 }
 
@@ -106,6 +112,11 @@ type Config struct {
 	// requests and must not block.
 	Alive  func(peer string) bool
 	Limits relay.Limits // zero: relay.DefaultLimits
+	// Demand asks for a replica while a request waits for one; nil: requests wait
+	// for those alone that are on their way.
+	Demand Demand
+	// LoadWait bounds that wait; 0: DefaultLoadWait.
+	LoadWait time.Duration
 	// Share gives messages to the other heads; nil: there are none.
 	Share Sharer
 
@@ -140,6 +151,9 @@ func New(cfg Config) *Router {
 	}
 	if cfg.Limits == (relay.Limits{}) {
 		cfg.Limits = relay.DefaultLimits()
+	}
+	if cfg.LoadWait == 0 {
+		cfg.LoadWait = DefaultLoadWait
 	}
 	if cfg.BodyLimit == 0 {
 		cfg.BodyLimit = DefaultBodyLimit

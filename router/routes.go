@@ -14,7 +14,9 @@ type route struct {
 	path       string // canonical, as engines know it
 	method     string
 	scope      string // that a key needs; empty: open
-	terminated bool   // its streams end with [DONE]
+	streams    bool   // it may be answered by a stream of events
+	terminated bool   // which ends with [DONE]
+	json       bool   // otherwise by one JSON value
 	model      string // of a GET for one model
 	serve      func(*Router, *request)
 }
@@ -49,20 +51,20 @@ func routeOf(path string) (route, bool) {
 	case "models":
 		return route{name: "models", method: http.MethodGet, scope: keys.ScopeInfer, serve: (*Router).models}, true
 	case "chat/completions":
-		return engineRoute("chat", rest, true), true
+		return engineRoute("chat", rest, route{streams: true, terminated: true, json: true}), true
 	case "completions":
-		return engineRoute("completions", rest, true), true
+		return engineRoute("completions", rest, route{streams: true, terminated: true, json: true}), true
 	case "embeddings":
-		return engineRoute("embeddings", rest, false), true
+		return engineRoute("embeddings", rest, route{json: true}), true
 	}
 	return route{}, false
 }
 
-func engineRoute(name, rest string, terminated bool) route {
-	return route{
-		name: name, path: "/v1/" + rest, method: http.MethodPost, scope: keys.ScopeInfer,
-		terminated: terminated, serve: (*Router).infer,
-	}
+// engineRoute completes an endpoint that engines answer.
+func engineRoute(name, rest string, r route) route {
+	r.name, r.path, r.method = name, "/v1/"+rest, http.MethodPost
+	r.scope, r.serve = keys.ScopeInfer, (*Router).infer
+	return r
 }
 
 func openRoute(rest string) (route, bool) {

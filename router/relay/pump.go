@@ -44,6 +44,9 @@ type Answer struct {
 type Options struct {
 	// Terminated is set on routes whose streams end with [DONE].
 	Terminated bool
+	// Whole is set when the client wants the answer in one piece. One that was
+	// told 200 while it waited can then be failed only by cutting it off.
+	Whole bool
 	// Failure makes the error object that a broken stream ends with.
 	Failure func(err error) []byte
 	// Now is the clock of Answer.FirstByte.
@@ -96,6 +99,8 @@ func (p *pump) run(buf []byte) {
 	stream := IsEventStream(p.x.Header)
 	CleanResponse(p.x.Header)
 	switch {
+	case p.out.Committed() && p.o.Whole:
+		p.lateWhole(buf, n, err)
 	case p.out.Committed() && (!stream || p.x.Status != http.StatusOK):
 		p.late(buf, n, err)
 	case stream:
@@ -304,6 +309,17 @@ func (p *pump) late(buf []byte, n int, err error) {
 		frame = append(frame, openai.DoneFrame...)
 	}
 	p.answer.Sound = p.write(frame)
+}
+
+// lateWhole sends what the client has been told to come; an error cannot be told
+// any more.
+func (p *pump) lateWhole(buf []byte, n int, err error) {
+	p.answer.Began = true
+	if p.x.Status != http.StatusOK {
+		p.answer.Err = &BrokenError{StageAnswer, fmt.Errorf("the engine answered with status %d", p.x.Status)}
+		return
+	}
+	p.plain(buf, n, err)
 }
 
 // errorLine gives an engine's error object as one line.
