@@ -13,8 +13,9 @@ type Prompt struct {
 	Other int
 
 	cacheKey, user []byte
-	text           []byte // the value of messages or prompt
-	list           bool   // it is messages
+	system         []byte // what stands before all messages
+	text           []byte // the value of messages, prompt or input
+	list           bool   // it is a list of messages or items
 	start          int    // of text within the body
 	commas         []int  // between its elements, within the body
 }
@@ -26,11 +27,19 @@ func (p *Prompt) note(name string, raw []byte, start int, commas []int) {
 		p.Tools = set(raw)
 	case "messages":
 		p.text, p.list, p.start, p.commas = set(raw), true, start, commas
+	case "system", "instructions":
+		p.system = set(raw)
 	case "prompt":
 		p.text, p.list = set(raw), false
 	case "prompt_cache_key":
 		p.cacheKey = set(raw)
-	case "input", "documents":
+	case "input":
+		if !isObjectList(raw) {
+			p.Other += len(raw)
+			break
+		}
+		p.text, p.list, p.start, p.commas = set(raw), true, start, commas
+	case "documents":
 		p.Other += len(raw)
 	case "user":
 		p.user = set(raw)
@@ -42,6 +51,8 @@ func (p *Prompt) note(name string, raw []byte, start int, commas []int) {
 	}
 }
 
+func isObjectList(raw []byte) bool { return (&scanner{b: raw}).listsObjects() }
+
 // set takes null and the empty text for absent.
 func set(raw []byte) []byte {
 	if string(raw) == "null" || string(raw) == `""` {
@@ -50,9 +61,13 @@ func set(raw []byte) []byte {
 	return raw
 }
 
-// Elements calls yield with each message, or once with the whole prompt,
-// without the brackets or quotes around it and the space between.
+// Elements calls yield with the system prompt that stands beside the messages,
+// if there is one, and with each message or item, or once with the whole
+// prompt, without the brackets or quotes around it and the space between.
 func (p *Prompt) Elements(yield func(raw []byte)) {
+	if len(p.system) > 0 {
+		yield(p.system)
+	}
 	if len(p.text) < 2 {
 		return
 	}

@@ -43,6 +43,10 @@ func TestScanFindsThePrompt(t *testing.T) {
 		"user alone":        {`{"prompt_cache_key":null,"user":"u"}`, nil, "", `"u"`, 0},
 		"no names":          {`{"user":"","prompt_cache_key":null}`, nil, "", "", 0},
 		"input":             {`{"input":["abc"]}`, nil, "", "", 7},
+		"input, a text":     {`{"input":"a, b"}`, nil, "", "", 6},
+		"input, items":      {`{"instructions":"be kind","input":[{"a":[1,2]}, {"b":3}]}`, []string{`"be kind"`, `{"a":[1,2]}`, `{"b":3}`}, "", "", 0},
+		"input, no items":   {`{"messages":[{"a":1}],"input":["x","y"]}`, []string{`{"a":1}`}, "", "", 9},
+		"system":            {`{"messages":[1],"system":[{"t":"s"}]}`, []string{`[{"t":"s"}]`, "1"}, "", "", 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 )
@@ -11,13 +12,10 @@ const (
 	maxDepth = 512
 	// maxModelBytes bounds the raw text of a model's name.
 	maxModelBytes = 1024
+	// maxFields bounds the outermost object. All APIs together have about a
+	// hundred; each costs memory of its own.
+	maxFields = 1024
 )
-
-// Request is what the head needs to know of a request's body.
-type Request struct {
-	Model  string // empty: absent or null
-	Stream bool
-}
 
 // SyntaxError says where a body stops being JSON and what would have fitted.
 type SyntaxError struct {
@@ -49,13 +47,14 @@ func Scan(body []byte) (Request, error) { return ScanPrompt(body, nil) }
 // ScanPrompt is Scan that also notes in p, unless nil, where the prompt is.
 func ScanPrompt(body []byte, p *Prompt) (Request, error) {
 	s := scanner{b: body}
-	var req Request
+	req := Request{body: body}
 	if err := s.object(&req, p); err != nil {
 		return Request{}, err
 	}
 	if s.space(); s.i < len(s.b) {
 		return Request{}, s.fail("the end of the body")
 	}
+	req.finish(s.media)
 	return req, nil
 }
 
@@ -65,15 +64,17 @@ func (s *scanner) object(req *Request, p *Prompt) error {
 	if !s.take('{') {
 		return s.fail("a JSON object")
 	}
+	req.open = s.i
 	if s.space(); s.take('}') {
 		return nil
 	}
 	for {
+		from := s.i
 		key, err := s.key()
 		if err != nil {
 			return err
 		}
-		if err := s.field(key, req, p); err != nil {
+		if err := s.field(key, from, req, p); err != nil {
 			return err
 		}
 		s.space()
@@ -88,52 +89,43 @@ func (s *scanner) object(req *Request, p *Prompt) error {
 }
 
 // field scans one value of the outermost object and keeps what it is for.
-func (s *scanner) field(key []byte, req *Request, p *Prompt) error {
+func (s *scanner) field(key []byte, from int, req *Request, p *Prompt) error {
 	s.space()
-	start, name := s.i, string(plain(key))
-	if s.mark = p != nil && name == "messages"; s.mark {
+	start, name := s.i, plain(key)
+	s.watch = isPrompt(string(name))
+	if s.mark = p != nil && (string(name) == "messages" || s.watch && s.listsObjects()); s.mark {
 		s.marks = s.marks[:0]
 	}
+	s.commas = 0
 	if err := s.value(); err != nil {
 		return err
 	}
+	if len(req.fields) == maxFields {
+		return s.fail(fmt.Sprintf("at most %d fields", maxFields))
+	}
+	req.fields = append(req.fields, field{name, from, start, s.i})
 	raw := s.b[start:s.i]
-	switch name {
-	case "model":
-		return readModel(raw, req)
-	case "stream":
-		return readStream(raw, req)
+	if err := req.note(string(name), raw, s.commas); err != nil {
+		return err
 	}
 	if p != nil {
-		p.note(name, raw, start, s.marks)
+		var commas []int
+		if s.mark {
+			commas = s.marks
+		}
+		p.note(string(name), raw, start, commas)
 	}
 	return nil
 }
 
-func readModel(raw []byte, req *Request) error {
-	req.Model = ""
-	switch {
-	case string(raw) == "null":
-		return nil
-	case raw[0] != '"':
-		return &FieldError{Param: "model", Want: "a string"}
-	case len(raw) > maxModelBytes:
-		return &FieldError{Param: "model", Want: fmt.Sprintf("at most %d bytes long", maxModelBytes)}
-	}
-	req.Model = string(plain(raw))
-	return nil
-}
+// isPrompt reports fields whose lists are conversations.
+func isPrompt(name string) bool { return name == "messages" || name == "input" }
 
-func readStream(raw []byte, req *Request) error {
-	switch string(raw) {
-	case "true":
-		req.Stream = true
-	case "false", "null":
-		req.Stream = false
-	default:
-		return &FieldError{Param: "stream", Want: "true or false"}
-	}
-	return nil
+// listsObjects reports that the value at hand is a list that begins with an
+// object: a conversation, not texts or tokens to embed.
+func (s *scanner) listsObjects() bool {
+	rest := bytes.TrimLeft(s.b[s.i:], " \t\r\n")
+	return len(rest) > 0 && rest[0] == '[' && bytes.HasPrefix(bytes.TrimLeft(rest[1:], " \t\r\n"), []byte("{"))
 }
 
 // plain takes the quotes off a valid JSON string and undoes its escapes. A

@@ -6,30 +6,37 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
+// named are the two fields that every API has.
+type named struct {
+	Model  string
+	Stream bool
+}
+
 func TestScanFindsModelAndStream(t *testing.T) {
 	cases := map[string]struct {
 		body string
-		want Request
+		want named
 	}{
-		"plain":                  {`{"model":"m","stream":true}`, Request{"m", true}},
-		"space everywhere":       {" \n{ \"model\" :\t\"m\" , \"stream\" : true } \r\n", Request{"m", true}},
-		"absent":                 {`{}`, Request{}},
-		"null equals absent":     {`{"model":null,"stream":null}`, Request{}},
-		"last of doubled counts": {`{"model":"a","stream":true,"model":"b","stream":false}`, Request{"b", false}},
-		"null undoes":            {`{"model":"a","model":null}`, Request{}},
-		"escaped key":            {`{"mod\u0065l":"m"}`, Request{"m", false}},
-		"escaped value":          {`{"model":"org\/m\u00fc"}`, Request{"org/mü", false}},
-		"nested are not ours":    {`{"metadata":{"model":"x","stream":true},"a":[{"model":"y"}],"model":"m"}`, Request{"m", false}},
-		"key case counts":        {`{"Model":"x","model":"m"}`, Request{"m", false}},
-		"number spellings":       {`{"n":1e400,"k":-0.0E-7,"seed":9223372036854775807,"model":"m"}`, Request{"m", false}},
-		"lone surrogate":         {`{"a":"\ud800","model":"m"}`, Request{"m", false}},
-		"ill-formed UTF-8":       {"{\"a\":\"\xff\xfe\",\"model\":\"m\"}", Request{"m", false}},
-		"text at all lengths":    {`{"a":"1234567","b":"12345678","c":"123456789\"","model":"m"}`, Request{"m", false}},
+		"plain":                  {`{"model":"m","stream":true}`, named{"m", true}},
+		"space everywhere":       {" \n{ \"model\" :\t\"m\" , \"stream\" : true } \r\n", named{"m", true}},
+		"absent":                 {`{}`, named{}},
+		"null equals absent":     {`{"model":null,"stream":null}`, named{}},
+		"last of doubled counts": {`{"model":"a","stream":true,"model":"b","stream":false}`, named{"b", false}},
+		"null undoes":            {`{"model":"a","model":null}`, named{}},
+		"escaped key":            {`{"mod\u0065l":"m"}`, named{"m", false}},
+		"escaped value":          {`{"model":"org\/m\u00fc"}`, named{"org/mü", false}},
+		"nested are not ours":    {`{"metadata":{"model":"x","stream":true},"a":[{"model":"y"}],"model":"m"}`, named{"m", false}},
+		"key case counts":        {`{"Model":"x","model":"m"}`, named{"m", false}},
+		"number spellings":       {`{"temperature":1e400,"k":-0.0E-7,"seed":9223372036854775807,"model":"m"}`, named{"m", false}},
+		"lone surrogate":         {`{"a":"\ud800","model":"m"}`, named{"m", false}},
+		"ill-formed UTF-8":       {"{\"a\":\"\xff\xfe\",\"model\":\"m\"}", named{"m", false}},
+		"text at all lengths":    {`{"a":"1234567","b":"12345678","c":"123456789\"","model":"m"}`, named{"m", false}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +44,7 @@ func TestScanFindsModelAndStream(t *testing.T) {
 			if err != nil {
 				t.Fatalf("scan: %v", err)
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
+			if diff := cmp.Diff(c.want, named{got.Model, got.Stream}); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
 		})
@@ -124,17 +131,17 @@ func TestScanBoundsNesting(t *testing.T) {
 }
 
 // oracle is the standard library's view of the same body.
-func oracle(body []byte) (Request, bool) {
+func oracle(body []byte) (named, bool) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(body, &fields) != nil || fields == nil {
-		return Request{}, false
+		return named{}, false
 	}
-	var req Request
+	var req named
 	if json.Unmarshal(fields["model"], &req.Model) != nil && fields["model"] != nil {
-		return Request{}, false
+		return named{}, false
 	}
 	if json.Unmarshal(fields["stream"], &req.Stream) != nil && fields["stream"] != nil {
-		return Request{}, false
+		return named{}, false
 	}
 	return req, true
 }
@@ -146,10 +153,17 @@ func checkAgainstOracle(t interface{ Fatalf(string, ...any) }, body []byte) {
 	if len(body) > maxDepth {
 		return // nesting and names may be over our bounds
 	}
+	var field *FieldError
+	if errors.As(err, &field) && field.Param != "model" && field.Param != "stream" {
+		return // the oracle reads no other fields
+	}
 	if valid != (err == nil) {
 		t.Fatalf("%q: scan says %v, encoding/json says valid: %v", body, err, valid)
 	}
-	if valid && got != want {
+	if !utf8.Valid(body) {
+		return // the oracle mends what is no UTF-8
+	}
+	if valid && (named{got.Model, got.Stream}) != want {
 		t.Fatalf("%q: scan says %+v, encoding/json %+v", body, got, want)
 	}
 	var syntax *SyntaxError
@@ -220,7 +234,7 @@ func TestScanDoesNotAllocateByBody(t *testing.T) {
 			t.Fatalf("scan: %v", err)
 		}
 	})
-	if allocs > 2 { // the model's name, and the scanner where it escapes
+	if allocs > 6 { // the model's name, the fields' places
 		t.Errorf("%.0f allocations", allocs)
 	}
 }

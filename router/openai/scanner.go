@@ -15,6 +15,9 @@ type scanner struct {
 	objects [maxDepth / 64]uint64 // bit set: the bracket at that depth is "{"
 	mark    bool                  // the commas between a value's elements are wanted
 	marks   []int                 // where they are
+	commas  int                   // how many they are
+	watch   bool                  // kinds of media among the texts are wanted
+	media   bool                  // one was there
 }
 
 func (s *scanner) fail(expected string) error {
@@ -92,7 +95,7 @@ func (s *scanner) begin() (bool, error) {
 	case c == '{' || c == '[':
 		return s.open(c == '{')
 	case c == '"':
-		return false, s.str()
+		return false, s.text()
 	case c == '-' || c >= '0' && c <= '9':
 		return false, s.number()
 	case c == 't':
@@ -149,8 +152,8 @@ func (s *scanner) after() (bool, error) {
 		object := s.inObject()
 		switch {
 		case s.take(','):
-			if s.mark && s.depth == 1 {
-				s.marks = append(s.marks, s.i-1)
+			if s.depth == 1 {
+				s.comma()
 			}
 			if object {
 				s.space()
@@ -208,6 +211,22 @@ func (s *scanner) digits() error {
 		return s.fail("a digit")
 	}
 	return nil
+}
+
+func (s *scanner) comma() {
+	if s.commas++; s.mark {
+		s.marks = append(s.marks, s.i-1)
+	}
+}
+
+// text scans a string that is a value.
+func (s *scanner) text() error {
+	start := s.i
+	err := s.str()
+	if s.watch && s.i-start <= longestMedia {
+		s.media = s.media || mediaOf(s.b[start:s.i]) != noMedia
+	}
+	return err
 }
 
 // str scans a string; s.i is at its opening quote.

@@ -4,7 +4,7 @@ package openai
 type fields struct {
 	s           scanner
 	name, value []byte // of the member at hand; name without quotes and escapes
-	start       int    // of value, within what is walked
+	from, start int    // of the member and of its value, within what is walked
 	opened      bool
 }
 
@@ -22,6 +22,7 @@ func (f *fields) next() bool {
 		return false
 	}
 	s.space()
+	f.from = s.i
 	key, err := s.key()
 	if err != nil {
 		return false
