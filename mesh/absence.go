@@ -214,6 +214,12 @@ func (a *absence) acknowledged(p peer.ID, c store.Cursor) error {
 	if err != nil || !lost {
 		return err
 	}
+	a.setBack(p)
+	return nil
+}
+
+// setBack notes that the store has a new identity, because p knows more of what it wrote.
+func (a *absence) setBack(p peer.ID) {
 	a.now.Store(tooLong)
 	a.m.log.Error("THIS BOX'S DISK WAS SET BACK OR COPIED: others know more of what it wrote than it does. Its store goes on under a new identity, with the state of another box", "peer", p.String())
 	a.m.events.note(a.m.now(), "", Alarm{
@@ -222,7 +228,6 @@ func (a *absence) acknowledged(p peer.ID, c store.Cursor) error {
 	})
 	a.m.changes.notify()
 	a.m.puller.requestAll()
-	return nil
 }
 
 // synced notes that everything was pulled from a peer that told this uptime before.

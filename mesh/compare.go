@@ -61,6 +61,7 @@ func (m *Mesh) runCompare(ctx context.Context) {
 func (m *Mesh) compare(ctx context.Context, p peer.ID) (repaired int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, compareWait)
 	defer cancel()
+	m.money.forget(p) // the pulls that follow compare all counts
 	var buckets []int
 	for try := range compareTries {
 		if try > 0 {

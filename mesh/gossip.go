@@ -208,24 +208,32 @@ func (g *gossip) validate(_ context.Context, _ peer.ID, msg *pubsub.Message) pub
 		g.m.warden.offence(author, offenceFrame)
 		return pubsub.ValidationReject
 	}
-	writer, known := g.m.authors.store(author)
-	if !known {
-		g.m.puller.requestAny()
-		return pubsub.ValidationIgnore
-	}
-	if !writtenBy(items, writer) {
-		if g.m.authors.doubt(author) {
-			g.m.warden.offence(author, offenceWriter)
-			return pubsub.ValidationReject
-		}
-		g.m.puller.request(author) // its hello tells whether its store has a new identity
-		return pubsub.ValidationIgnore
+	if result := g.m.judgeWriter(author, func(by crdt.ReplicaID) bool { return writtenBy(items, by) }); result != pubsub.ValidationAccept {
+		return result
 	}
 	if g.m.absence.overdue() || g.m.absence.behind(author) {
 		return pubsub.ValidationIgnore // the pull after the re-seed gets it
 	}
 	msg.ValidatorData = items
 	return pubsub.ValidationAccept
+}
+
+// judgeWriter says whether what author published is its own, by the store that its hello told.
+func (m *Mesh) judgeWriter(author peer.ID, wrote func(crdt.ReplicaID) bool) pubsub.ValidationResult {
+	writer, known := m.authors.store(author)
+	if !known {
+		m.puller.requestAny()
+		return pubsub.ValidationIgnore
+	}
+	if wrote(writer) {
+		return pubsub.ValidationAccept
+	}
+	if m.authors.doubt(author) {
+		m.warden.offence(author, offenceWriter)
+		return pubsub.ValidationReject
+	}
+	m.puller.request(author) // its hello tells whether its store has a new identity
+	return pubsub.ValidationIgnore
 }
 
 func writtenBy(items []crdt.Item, writer crdt.ReplicaID) bool {

@@ -68,7 +68,7 @@ type linkSet struct {
 	work  sync.WaitGroup
 
 	state atomic.Uint64 // of the own rows, as told in pulses
-	log   [2]uint64     // the own log as it was when state was summed up
+	log   [4]uint64     // the own log, and that of counts, as they were when state was summed up
 }
 
 func newLinkSet(m *Mesh) *linkSet {
@@ -200,10 +200,8 @@ func (s *linkSet) recheck() {
 func (s *linkSet) tick(now time.Time, pulse bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if log := [2]uint64{s.m.store.IndexID(), s.m.store.Sequence()}; pulse && log != s.log {
-		digest := s.m.store.Digest()
-		s.log = log
-		s.state.Store(xxhash.Sum64(digest.Encode()) | 1) // never 0, which tells nothing
+	if pulse {
+		s.sumUp()
 	}
 	for _, l := range s.links {
 		if pulse {
@@ -213,6 +211,18 @@ func (s *linkSet) tick(now time.Time, pulse bool) {
 			wake(l.kicked)
 		}
 	}
+}
+
+// sumUp makes one number of all rows and counts. It is called with s locked.
+func (s *linkSet) sumUp() {
+	sums, money := s.m.store.MoneyState()
+	log := [...]uint64{s.m.store.IndexID(), s.m.store.Sequence(), money.Index, money.Seq}
+	if log == s.log {
+		return
+	}
+	digest := s.m.store.Digest()
+	s.log = log
+	s.state.Store(xxhash.Sum64(append(digest.Encode(), sums.Encode()...)) | 1) // never 0, which tells nothing
 }
 
 // restless says whether there may be something to do: not while a lasting stream is up

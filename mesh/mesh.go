@@ -46,6 +46,8 @@
 // and whenever pubsub reports a loss makes it correct. Membership rows are checked
 // before they are merged, whichever way they came. Every 5 to 10 min a digest of
 // the whole store is compared with a random peer's; a difference is an alarm.
+// What boxes spent and the escrows of hard budgets are counters that travel beside
+// the rows, see money.
 //
 // Before any row changes hands the two of a stream find out whether one of them was
 // away for too long or lost a part of its past, see absence: it then takes over the
@@ -158,6 +160,8 @@ type Mesh struct {
 	changes  notifier
 	gossip   *gossip
 	signals  *signals
+	money    *money
+	escrow   *Escrow
 	puller   *puller
 	sights   *sightings
 	authors  authorMap
@@ -243,6 +247,8 @@ func newMesh(cfg Config) (*Mesh, error) {
 	m.links = newLinkSet(m)
 	m.presence = newPresenceBoard(m)
 	m.puller = newPuller(m)
+	m.money = newMoney(m)
+	m.escrow = newEscrow(m)
 	m.sights = newSightings(m)
 	m.clones = newCloneWatch(m)
 	m.warden = newWarden(m)
@@ -258,6 +264,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 	m.links.start(ctx)
 	for _, actor := range []func(context.Context){
 		m.gossip.run, m.signals.run, m.puller.run, m.runDiscovery, m.watchAddresses, m.watchClock, m.runAudit, m.runCompare, m.runAbsence,
+		m.money.run, m.escrow.run,
 	} {
 		actors.Go(func() { actor(ctx) })
 	}
@@ -273,6 +280,8 @@ func (m *Mesh) Close() error {
 	m.closed.Do(func() {
 		m.cancel()
 		m.links.stop()
+		m.escrow.close()
+		m.store.OnSpend(func() {})
 		if m.gossip != nil {
 			m.gossip.close()
 			m.signals.topic.close()

@@ -124,7 +124,7 @@ func (m *Mesh) takeOffer(s *stream, ask syncAsk) error {
 	if err != nil {
 		return err
 	}
-	err = m.pullOver(s)
+	_, err = m.pullOver(s)
 	done()
 	if err != nil {
 		return err

@@ -29,13 +29,14 @@ func (m *Mesh) pull(ctx context.Context, p peer.ID) error {
 	// that much to fetch may take its time.
 	stop := context.AfterFunc(ctx, func() { s.Reset() })
 	defer stop()
-	if err := m.pullOver(s); err != nil {
+	money, err := m.pullOver(s)
+	if err != nil {
 		s.Reset()
 		m.warden.blame(p, err)
 		return fmt.Errorf("pull from %s: %w", p, err)
 	}
 	s.Close()
-	return nil
+	return m.money.pull(ctx, p, money)
 }
 
 // pulling is the asking side of one pull.
@@ -47,25 +48,32 @@ type pulling struct {
 	told  time.Duration
 	terms terms
 	into  *store.Reseed // set: the rows replace the own ones
+	money moneyTold
 	// idle counts frames that carried no cursor on, last is the cursor so far.
 	idle int
 	last uint64
 }
 
-// pullOver runs the asking side of a pull on an open stream.
-func (m *Mesh) pullOver(s *stream) error {
+// pullOver runs the asking side of a pull on an open stream. It returns what the other
+// side knows of spending.
+func (m *Mesh) pullOver(s *stream) (moneyTold, error) {
 	if err := s.SetReadDeadline(time.Now().Add(syncWait)); err != nil {
-		return fmt.Errorf("bound sync: %w", err)
+		return moneyTold{}, fmt.Errorf("bound sync: %w", err)
 	}
 	// The other's hello tells whether rows may be taken at all.
 	h, err := s.greet()
 	if err != nil {
-		return err
+		return moneyTold{}, err
 	}
 	p := &pulling{m: m, s: s, view: m.view.Load(), epoch: m.absence.epoch.Load(), told: h.uptime()}
 	if p.terms, err = m.absence.meets(s.peer(), h); err != nil {
-		return err
+		return moneyTold{}, err
 	}
+	err = p.run()
+	return p.money, err
+}
+
+func (p *pulling) run() error {
 	if p.terms.reseed {
 		return p.reseed()
 	}
@@ -130,6 +138,9 @@ func (p *pulling) readPages() (syncPage, error) {
 // begin takes what the other told ahead of its rows. An llmgw without the first
 // page tells nothing.
 func (p *pulling) begin(first syncPage) error {
+	if first.Money != nil {
+		p.money = *first.Money
+	}
 	if first.Away {
 		if p.into != nil {
 			return errBothAway

@@ -8,6 +8,8 @@ import (
 
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"llmgw/crdt"
 )
 
 // Signal says what a signal is about. A value never changes its meaning; signals of
@@ -19,10 +21,12 @@ const (
 	SignalWarm Signal = 1
 	// SignalRates carries what a head counted in rate windows.
 	SignalRates Signal = 2
-)
+	// SignalSpend carries what a box spent: the mesh's own.
+	SignalSpend Signal = 3
 
-// signalKinds is one above the last kind.
-const signalKinds = SignalRates + 1
+	// signalKinds is one above the last kind.
+	signalKinds = SignalSpend + 1
+)
 
 const (
 	// MaxSignal bounds one signal, in bytes.
@@ -51,6 +55,7 @@ func newSignals(m *Mesh) *signals {
 func (m *Mesh) followTopics(v *view) {
 	m.gossip.follow(v)
 	m.signals.topic.follow(v)
+	m.money.follow(v)
 }
 
 // Signal tells all other members something. It may be lost, be overtaken, or come
@@ -88,6 +93,8 @@ func (s *signals) validate(_ context.Context, _ peer.ID, msg *pubsub.Message) pu
 		return pubsub.ValidationReject
 	case !s.m.warden.signal(author, len(msg.GetData())):
 		return pubsub.ValidationIgnore
+	case Signal(msg.GetData()[0]) == SignalSpend:
+		return s.m.money.validate(author, msg)
 	}
 	return pubsub.ValidationAccept
 }
@@ -95,8 +102,8 @@ func (s *signals) validate(_ context.Context, _ peer.ID, msg *pubsub.Message) pu
 // run hands signals out until ctx ends.
 func (s *signals) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if _, sub, _ := s.topic.now(); sub != nil {
-			s.drain(ctx, sub)
+		if _, sub, generation := s.topic.now(); sub != nil {
+			s.drain(ctx, sub, generation)
 		}
 		select {
 		case <-ctx.Done():
@@ -106,7 +113,7 @@ func (s *signals) run(ctx context.Context) {
 }
 
 // drain reads the topic until it is left.
-func (s *signals) drain(ctx context.Context, sub *pubsub.Subscription) {
+func (s *signals) drain(ctx context.Context, sub *pubsub.Subscription, generation uint64) {
 	for {
 		msg, err := sub.Next(ctx)
 		if err != nil {
@@ -114,6 +121,10 @@ func (s *signals) drain(ctx context.Context, sub *pubsub.Subscription) {
 		}
 		data := msg.GetData()
 		if msg.GetFrom() == s.m.self || Signal(data[0]) >= signalKinds {
+			continue
+		}
+		if part, ok := msg.ValidatorData.(crdt.Money); ok {
+			s.m.money.take(msg.GetFrom(), generation, part)
 			continue
 		}
 		if take := s.take[data[0]].Load(); take != nil {

@@ -25,6 +25,7 @@ const (
 	protocolHeartbeat = "/llmgw/hb/1"
 	protocolVerdict   = "/llmgw/verdict/1"
 	protocolDoctor    = "/llmgw/doctor/1"
+	protocolEscrow    = "/llmgw/escrow/1"
 )
 
 // openWait bounds an Open whose context has no deadline: dial, negotiation and
@@ -236,4 +237,5 @@ func (m *Mesh) handleProtocols() {
 	m.handle(protocolHeartbeat, members, m.serveHeartbeat)
 	m.handle(protocolDoctor, members, m.serveDoctor)
 	m.handle(protocolVerdict, everMembers, m.serveVerdict)
+	m.handle(protocolEscrow, members, m.serveEscrow)
 }

@@ -27,6 +27,8 @@ const (
 	askDigest  = 3 // your digest
 	askBuckets = 4 // the rows of these buckets
 	askRows    = 5 // these rows
+
+	askMoney = 6 // what you know of spending and I do not; answered by moneyPages
 )
 
 // syncAsk is the first frame of the side that opened the stream, and of the side
@@ -42,6 +44,9 @@ type syncAsk struct {
 	// Membership says that no other rows are wanted: the asker was away for too long
 	// to take any from this peer.
 	Membership bool `cbor:"8,keyasint,omitempty"`
+	// Sums, of askMoney, are the asker's: it does not know the order in which the
+	// other side learned yet. crdt.MoneySums
+	Sums []byte `cbor:"9,keyasint,omitempty"`
 }
 
 func (a syncAsk) cursor() store.Cursor { return store.Cursor{IndexID: a.Index, Seq: a.Seq} }
@@ -63,6 +68,8 @@ type syncPage struct {
 	// Away, of the first page: membership rows are all that comes, because one of the
 	// two was away for too long.
 	Away bool `cbor:"8,keyasint,omitempty"`
+	// Money, of the first page, is what the sender knows of spending.
+	Money *moneyTold `cbor:"9,keyasint,omitempty"`
 }
 
 // syncAck ends an offer.
@@ -91,6 +98,8 @@ func (m *Mesh) answerSync(s *stream) error {
 		return m.takeOffer(s, ask)
 	case askDigest, askBuckets, askRows:
 		return m.answerDigest(s, ask)
+	case askMoney:
+		return m.money.answer(s, ask)
 	}
 	return fmt.Errorf("sync request of kind %d: %w", ask.Kind, errFrame)
 }
@@ -170,8 +179,9 @@ func (m *Mesh) beginAnswer(s *stream, ask syncAsk) (give bool, err error) {
 		return false, fmt.Errorf("read cursor: %w", err)
 	}
 	give = terms.give && !ask.Membership
+	money := m.money.told()
 	return give, m.writeSync(s, syncPage{
-		Index: m.store.IndexID(), More: true, KnownIndex: known.IndexID, KnownSeq: known.Seq, Away: !give,
+		Index: m.store.IndexID(), More: true, KnownIndex: known.IndexID, KnownSeq: known.Seq, Away: !give, Money: &money,
 	})
 }
 

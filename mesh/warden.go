@@ -49,6 +49,8 @@ var (
 	syncStreams   = allowance{20, 200}
 	beatStreams   = allowance{10, 100}
 	doctorStreams = allowance{0.5, 5}
+	// A box asks for rights when it is short, once for all requests that wait.
+	escrowStreams = allowance{20, 200}
 	// One pulse a second and one presence at most; a stream that was held up
 	// delivers several at once.
 	beatFrames = allowance{5, 60}
@@ -160,7 +162,7 @@ func (w *warden) muted(p peer.ID) bool {
 
 // stream says whether a stream that p opened is served, until done is called.
 func (w *warden) stream(p peer.ID, proto string) (done func(), err error) {
-	limits := map[string]allowance{protocolSync: syncStreams, protocolHeartbeat: beatStreams, protocolDoctor: doctorStreams}
+	limits := map[string]allowance{protocolSync: syncStreams, protocolHeartbeat: beatStreams, protocolDoctor: doctorStreams, protocolEscrow: escrowStreams}
 	limit, limited := limits[proto]
 	if !limited || !w.m.view.Load().roster.active(p) {
 		return func() {}, nil

@@ -91,6 +91,16 @@ func (s *Store) Escrow(a crdt.Account) crdt.Escrow {
 	return crdt.Escrow{}
 }
 
+// Rights is what a store may spend or give of a hard budget, and total how large that is, as far as is known here.
+func (s *Store) Rights(a crdt.Account, of crdt.ReplicaID) (rights int64, total uint64) {
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	if e := s.ledger.escrows[a]; e != nil {
+		return e.Rights(of), e.Total()
+	}
+	return 0, 0
+}
+
 // escrowAccounts lists the accounts of hard budgets in a fixed order. The caller holds mu.
 func (l *ledger) escrowAccounts() []crdt.Account {
 	return slices.SortedFunc(maps.Keys(l.escrows), crdt.Account.Compare)

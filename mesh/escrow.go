@@ -1,0 +1,182 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"llmgw/crdt"
+)
+
+// escrowWait bounds one question for rights, both ways and the giver's disk.
+const escrowWait = 5 * time.Second
+
+// leastGift is the part of the budget that is given at least, when the giver has it: one in a hundred.
+const leastGift = 100
+
+// escrowAsk asks the other side for rights of a hard budget.
+type escrowAsk struct {
+	Mesh   []byte `cbor:"1,keyasint"`
+	Budget []byte `cbor:"2,keyasint"`
+	Period []byte `cbor:"3,keyasint"`
+	Store  uint64 `cbor:"4,keyasint"`           // who is to have them
+	Need   uint64 `cbor:"5,keyasint,omitempty"` // micro-units, for a request that waits
+	// Spare says that nothing waits: the giver keeps at least as much as it gives.
+	Spare bool `cbor:"6,keyasint,omitempty"`
+}
+
+func (a escrowAsk) account() crdt.Account {
+	return crdt.Account{Budget: string(a.Budget), Period: string(a.Period)}
+}
+
+func (a escrowAsk) check() error {
+	if len(a.Budget) > crdt.MaxNameBytes || len(a.Period) > crdt.MaxNameBytes || a.Need > crdt.MaxAmount {
+		return fmt.Errorf("question for %d of a budget named by %d bytes: %w", a.Need, len(a.Budget)+len(a.Period), errFrame)
+	}
+	return nil
+}
+
+// escrowAnswer has all cells of the account that the giver writes, as they are on its disk: crdt.EncodeMoney.
+type escrowAnswer struct {
+	Cells []byte `cbor:"1,keyasint,omitempty"`
+}
+
+// errNoGift: the giver has nothing to give.
+var errNoGift = errors.New("no rights to give")
+
+// ask has a peer give rights to this box. It says whether there are more than before.
+func (e *Escrow) ask(ctx context.Context, p peer.ID, a crdt.Account, need uint64, spare bool) (gained bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, escrowWait)
+	defer cancel()
+	s, err := e.m.open(ctx, p, protocolEscrow)
+	if err != nil {
+		return false, err
+	}
+	stop := context.AfterFunc(ctx, func() { s.Reset() })
+	defer stop()
+	before := e.Rights(a)
+	if err := e.askOver(s, a, need, spare); err != nil {
+		s.Reset()
+		e.m.warden.blame(p, err)
+		return false, fmt.Errorf("ask %s for rights: %w", p, err)
+	}
+	s.Close()
+	return e.Rights(a) > before, nil
+}
+
+func (e *Escrow) askOver(s *stream, a crdt.Account, need uint64, spare bool) error {
+	v, self := e.m.view.Load(), e.m.store.ID()
+	err := e.m.writeSync(s, escrowAsk{
+		Mesh: v.mesh[:], Budget: []byte(a.Budget), Period: []byte(a.Period), Store: uint64(self), Need: need, Spare: spare,
+	})
+	if err != nil {
+		return err
+	}
+	var answer escrowAnswer
+	if err := e.m.readSync(s, &answer); err != nil || len(answer.Cells) == 0 {
+		return err
+	}
+	money, err := crdt.DecodeMoney(answer.Cells)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errFrame, err)
+	}
+	h, err := s.greet()
+	if err != nil {
+		return err
+	}
+	if !tellsOf(money, a, crdt.ReplicaID(h.Store)) {
+		e.m.warden.offence(s.peer(), offenceWriter)
+		return fmt.Errorf("rights of others than the giver: %w", errFrame)
+	}
+	return e.m.mergeMoney(v.generation, s.peer(), money)
+}
+
+// tellsOf says whether there is nothing but cells of one escrow that one store wrote.
+func tellsOf(m crdt.Money, a crdt.Account, by crdt.ReplicaID) bool {
+	return len(m.Spend)+len(m.Folds) == 0 && len(m.Escrows) == 1 && m.Escrows[0].Account == a && writtenAllBy(m, by)
+}
+
+// serveEscrow answers one question for rights.
+func (m *Mesh) serveEscrow(s *stream) {
+	if err := m.escrow.answer(s); err != nil {
+		m.refuse(s, protocolEscrow, err)
+		return
+	}
+	s.Close()
+}
+
+func (e *Escrow) answer(s *stream) error {
+	var ask escrowAsk
+	if err := e.m.readSync(s, &ask); err != nil {
+		return err
+	}
+	if err := ask.check(); err != nil {
+		return err
+	}
+	h, err := s.greet()
+	if err != nil {
+		return err
+	}
+	v := e.m.view.Load()
+	switch {
+	case string(ask.Mesh) != string(v.mesh[:]):
+		return errMeshReplaced
+	case ask.Store != h.Store || crdt.ReplicaID(ask.Store) == e.m.store.ID():
+		return fmt.Errorf("question for another store's sake: %w", errFrame)
+	case e.m.Serving() != nil:
+		return e.m.Serving()
+	case !e.m.money.known():
+		return e.m.writeSync(s, escrowAnswer{}) // what it may give it does not know for sure yet
+	}
+	err = e.give(v.generation, ask)
+	if errors.Is(err, errNoGift) {
+		return e.m.writeSync(s, escrowAnswer{})
+	}
+	if err != nil {
+		return err
+	}
+	cells, err := e.ownCells(ask.account())
+	if err != nil {
+		return err
+	}
+	return e.m.writeSync(s, escrowAnswer{Cells: cells})
+}
+
+// give moves rights to the asker's store. They are on disk when it returns nil.
+func (e *Escrow) give(generation uint64, ask escrowAsk) error {
+	a := ask.account()
+	e.m.swap.RLock()
+	defer e.m.swap.RUnlock()
+	if e.m.view.Load().generation != generation {
+		return errMeshReplaced
+	}
+	want := max(e.Total(a)/leastGift, 2*ask.Need)
+	if e.onDisk(a) < int64(want) {
+		e.putBack(a, 0)
+	}
+	err := e.m.store.UpdateEscrow(a, func(self crdt.ReplicaID, es *crdt.Escrow) error {
+		rights := uint64(max(es.Rights(self), 0))
+		if ask.Spare {
+			rights /= 2
+		}
+		if rights == 0 || crdt.ReplicaID(ask.Store) == self {
+			return errNoGift
+		}
+		return es.Transfer(self, crdt.ReplicaID(ask.Store), min(want, rights))
+	})
+	if err != nil {
+		return fmt.Errorf("give rights: %w", err)
+	}
+	return nil
+}
+
+// ownCells encodes the cells of an escrow that this box's store writes.
+func (e *Escrow) ownCells(a crdt.Account) ([]byte, error) {
+	self, known := e.m.store.ID(), e.m.store.Escrow(a)
+	own := slices.DeleteFunc(known.Entries(), func(c crdt.EscrowEntry) bool { return c.From != self })
+	return crdt.EncodeMoney(crdt.Money{Escrows: []crdt.EscrowPart{{Account: a, Cells: own}}})
+}
