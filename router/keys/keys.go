@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,8 @@ var (
 	ErrMalformed = errors.New("not an llmgw API key")
 	// ErrUnknown is a key that never was, or is revoked.
 	ErrUnknown = errors.New("unknown or revoked API key")
+	// ErrExpired is a key whose time is over.
+	ErrExpired = errors.New("API key has expired")
 	// ErrNotFound says that no key has the given ID or name.
 	ErrNotFound = errors.New("no such API key")
 )
@@ -57,7 +60,36 @@ type Info struct {
 	Created time.Time
 	Creator string
 	First   bool
+
+	Project string           // ID of the project that it counts for; empty: none
+	Models  []string         // patterns of model names that it may use; none: all
+	Nodes   catalog.Selector // labels of the nodes that may answer it
+	Expires time.Time        // zero: never
+	Rules   catalog.Rules    // its own limits and budgets
 }
+
+// AllowsModel reports whether the key may use a model, by any of the names that
+// it goes by: its ID, its aliases. Names are matched without case; '*' in a
+// pattern stands for any characters.
+func (i Info) AllowsModel(names ...string) bool {
+	if len(i.Models) == 0 {
+		return true
+	}
+	for _, pattern := range i.Models {
+		for _, name := range names {
+			if matches(catalog.FoldName(pattern), catalog.FoldName(name)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// AllowsNode reports whether a node with these labels may answer the key.
+func (i Info) AllowsNode(labels map[string]string) bool { return i.Nodes.Refuses(labels) == "" }
+
+// Expired reports whether the key's time is over at now.
+func (i Info) Expired(now time.Time) bool { return !i.Expires.IsZero() && !now.Before(i.Expires) }
 
 // Allows reports whether the key covers scope.
 func (i Info) Allows(scope string) bool {
@@ -67,6 +99,7 @@ func (i Info) Allows(scope string) bool {
 // documents is what the keys are kept in.
 type documents interface {
 	PutAPIKey(catalog.APIKey) error
+	UpdateAPIKey(id string, fn func(*catalog.APIKey) error) error
 	APIKeys() ([]catalog.APIKey, error)
 	RevokeAPIKey(id string) error
 }
@@ -86,6 +119,8 @@ type Keys struct {
 
 	mu    sync.Mutex
 	known map[string]entry // by ID; nil: to be read again
+
+	misses rations
 }
 
 type entry struct {
@@ -110,7 +145,7 @@ func newKeys(docs documents, changes <-chan struct{}, o Options) *Keys {
 
 // Check finds the key that text is. It takes the same steps whether the ID
 // exists or not, so that its time tells nothing. Errors: ErrMalformed,
-// ErrUnknown, or one of the store.
+// ErrUnknown, ErrExpired, or one of the store.
 func (k *Keys) Check(text string) (Info, error) {
 	id, secret, ok := split(text)
 	if !ok {
@@ -127,7 +162,24 @@ func (k *Keys) Check(text string) (Info, error) {
 	if subtle.ConstantTimeCompare(hashSecret(secret), hash) != 1 || !found {
 		return Info{}, ErrUnknown
 	}
+	if e.info.Expired(k.o.Now()) {
+		return Info{}, ErrExpired
+	}
 	return e.info, nil
+}
+
+// CheckFrom is Check for a client at an address, see ClientAddress. A client that
+// tries more credentials that are none than a person mistypes gets a
+// *RationError until it has paused; a key in force is taken from it all the same,
+// as many may share an address.
+func (k *Keys) CheckFrom(text string, client netip.Addr) (Info, error) {
+	info, err := k.Check(text)
+	if errors.Is(err, ErrUnknown) || errors.Is(err, ErrMalformed) {
+		if wait := k.misses.take(client, k.o.Now()); wait > 0 {
+			return Info{}, &RationError{RetryAfter: wait}
+		}
+	}
+	return info, err
 }
 
 // lookup answers from the derived map, which is dropped as soon as any key
@@ -167,12 +219,44 @@ func infoOf(row catalog.APIKey) Info {
 	return Info{
 		ID: row.ID, Name: row.Name, Scopes: row.Scopes, Created: time.Unix(row.Created, 0),
 		Creator: row.Creator, First: row.First,
+		Project: row.Project, Models: row.Models, Nodes: row.Nodes, Expires: unixTime(row.Expires), Rules: row.Rules,
+	}
+}
+
+// unixTime takes 0 for never.
+func unixTime(seconds int64) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0)
+}
+
+// Grant is what a key may do beyond its scopes. Its fields are those of
+// catalog.APIKey.
+type Grant struct {
+	Project string
+	Models  []string
+	Nodes   catalog.Selector
+	Expires time.Time // zero: never
+	Rules   catalog.Rules
+}
+
+func (g Grant) write(row *catalog.APIKey) {
+	row.Project, row.Models, row.Nodes, row.Rules = g.Project, g.Models, g.Nodes, g.Rules
+	row.Expires = 0
+	if !g.Expires.IsZero() {
+		row.Expires = g.Expires.Unix()
 	}
 }
 
 // Create makes a key and returns its text, which exists nowhere else. No
-// scopes means ScopeInfer. Errors: *NameError, or one of the store.
+// scopes means ScopeInfer. Errors: *NameError, those of catalog.PutAPIKey.
 func (k *Keys) Create(name string, scopes []string, first bool) (string, Info, error) {
+	return k.CreateWith(name, scopes, first, Grant{})
+}
+
+// CreateWith is Create for a key with limits of its own.
+func (k *Keys) CreateWith(name string, scopes []string, first bool, g Grant) (string, Info, error) {
 	name = strings.TrimSpace(name)
 	if len(scopes) == 0 {
 		scopes = []string{ScopeInfer}
@@ -188,6 +272,7 @@ func (k *Keys) Create(name string, scopes []string, first bool) (string, Info, e
 		ID: id, Name: name, Hash: hash, Scopes: slices.Compact(slices.Sorted(slices.Values(scopes))),
 		Created: k.o.Now().Unix(), Creator: k.o.Creator, First: first,
 	}
+	g.write(&row)
 	if err := k.docs.PutAPIKey(row); err != nil {
 		return "", Info{}, fmt.Errorf("create API key: %w", err)
 	}
@@ -238,6 +323,43 @@ func (k *Keys) List() ([]Info, error) {
 // for good and on all nodes. Errors: ErrNotFound, *AmbiguousError, or one of
 // the store.
 func (k *Keys) Revoke(idOrName string) (Info, error) {
+	found, err := k.Find(idOrName)
+	if err != nil {
+		return Info{}, err
+	}
+	if err := k.docs.RevokeAPIKey(found.ID); err != nil {
+		return Info{}, fmt.Errorf("revoke API key %s: %w", found.ID, err)
+	}
+	return found, nil
+}
+
+// Update changes what the key with the given ID, or the only one with the given
+// name, may do: fn gets it as it stands. Errors: ErrNotFound, *AmbiguousError,
+// those of catalog.UpdateAPIKey.
+func (k *Keys) Update(idOrName string, fn func(*Grant) error) (Info, error) {
+	found, err := k.Find(idOrName)
+	if err != nil {
+		return Info{}, err
+	}
+	var after Info
+	err = k.docs.UpdateAPIKey(found.ID, func(row *catalog.APIKey) error {
+		g := Grant{row.Project, row.Models, row.Nodes, unixTime(row.Expires), row.Rules}
+		if err := fn(&g); err != nil {
+			return err
+		}
+		g.write(row)
+		after = infoOf(*row)
+		return nil
+	})
+	if errors.Is(err, catalog.ErrNotFound) {
+		return Info{}, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	return after, err
+}
+
+// Find finds the key with the given ID, or the only one with the given name, that
+// is in force. Errors: ErrNotFound, *AmbiguousError, or one of the store.
+func (k *Keys) Find(idOrName string) (Info, error) {
 	all, err := k.List()
 	if err != nil {
 		return Info{}, err
@@ -245,19 +367,15 @@ func (k *Keys) Revoke(idOrName string) (Info, error) {
 	found := matching(all, idOrName)
 	switch len(found) {
 	case 0:
-		return Info{}, fmt.Errorf("revoke %q: %w", idOrName, ErrNotFound)
+		return Info{}, fmt.Errorf("find %q: %w", idOrName, ErrNotFound)
 	case 1:
-	default:
-		ambiguous := &AmbiguousError{Name: idOrName}
-		for _, i := range found {
-			ambiguous.IDs = append(ambiguous.IDs, i.ID)
-		}
-		return Info{}, ambiguous
+		return found[0], nil
 	}
-	if err := k.docs.RevokeAPIKey(found[0].ID); err != nil {
-		return Info{}, fmt.Errorf("revoke API key %s: %w", found[0].ID, err)
+	ambiguous := &AmbiguousError{Name: idOrName}
+	for _, i := range found {
+		ambiguous.IDs = append(ambiguous.IDs, i.ID)
 	}
-	return found[0], nil
+	return Info{}, ambiguous
 }
 
 // matching prefers the ID: nobody else can choose it.

@@ -38,6 +38,17 @@ func (r *rows) APIKeys() ([]catalog.APIKey, error) {
 	return slices.Clone(r.keys), r.err
 }
 
+func (r *rows) UpdateAPIKey(id string, fn func(*catalog.APIKey) error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.keys, func(k catalog.APIKey) bool { return k.ID == id })
+	if i < 0 {
+		return catalog.ErrNotFound
+	}
+	r.tell()
+	return fn(&r.keys[i])
+}
+
 func (r *rows) RevokeAPIKey(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

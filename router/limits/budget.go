@@ -1,0 +1,153 @@
+package limits
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"llmgw/crdt"
+	"llmgw/mesh/catalog"
+	"llmgw/router/openai"
+)
+
+// aside is what a request may cost an account, set aside until it is recorded.
+type aside struct {
+	subject
+	account crdt.Account
+	budget  catalog.Budget
+	amount  uint64
+	taken   bool // of the rights of a hard budget
+}
+
+// AccountOf names the account that a budget of a key, project or tenant is counted
+// on, in the period that t lies in.
+func AccountOf(level, id string, unit catalog.Unit, period catalog.Period, t time.Time) crdt.Account {
+	return crdt.Account{Budget: strings.Join([]string{level, id, string(unit)}, ":"), Period: periodOf(period, t)}
+}
+
+// periodOf names a period; it is the same on every node at a time.
+func periodOf(p catalog.Period, t time.Time) string {
+	switch p {
+	case catalog.PeriodDay:
+		return t.UTC().Format("2006-01-02")
+	case catalog.PeriodMonth:
+		return t.UTC().Format("2006-01")
+	}
+	return string(catalog.PeriodTotal)
+}
+
+// Closed says whether nothing more is spent on an account: its period ended an hour
+// before t, or more. An account of another shape is never closed.
+func Closed(a crdt.Account, t time.Time) bool {
+	t = t.UTC().Add(-time.Hour)
+	if day, err := time.Parse("2006-01-02", a.Period); err == nil {
+		return !t.Before(day.AddDate(0, 0, 1))
+	}
+	if month, err := time.Parse("2006-01", a.Period); err == nil {
+		return !t.Before(month.AddDate(0, 1, 0))
+	}
+	return false
+}
+
+// untilNext is when the next period begins; 0: never.
+func untilNext(p catalog.Period, t time.Time) time.Duration {
+	t = t.UTC()
+	switch p {
+	case catalog.PeriodDay:
+		return time.Date(t.Year(), t.Month(), t.Day()+1, 0, 0, 0, 0, time.UTC).Sub(t).Round(time.Second)
+	case catalog.PeriodMonth:
+		return time.Date(t.Year(), t.Month()+1, 1, 0, 0, 0, 0, time.UTC).Sub(t).Round(time.Second)
+	}
+	return 0
+}
+
+// setAside reserves the most that the request may cost in every budget that binds
+// it, or in none. The caller holds mu.
+func (l *Limiter) setAside(g *Grant, now time.Time) *Refusal {
+	cost := map[catalog.Unit]uint64{}
+	priced := false
+	for _, s := range g.subjects {
+		for _, b := range s.rules.Budgets {
+			if !priced {
+				priced = true
+				cost[catalog.UnitTokens] = add(g.req.Estimate.Input, l.mostOutput(g.req))
+				cost[catalog.UnitMicros] = l.cost(g.req.Model, g.req.Provider, g.mostUsage(l.mostOutput(g.req)))
+			}
+			a := aside{subject: s, account: AccountOf(s.level, s.id, b.Unit, b.Period, now), budget: b, amount: cost[b.Unit]}
+			spent := add(l.cfg.Ledger.Spent(a.account), l.pending[a.account])
+			if b.Amount == 0 || spent >= b.Amount || a.amount > b.Amount-spent {
+				l.unset(g.aside)
+				g.aside = nil
+				return a.refusal(spent, now)
+			}
+			l.pending[a.account] += a.amount
+			g.aside = append(g.aside, a)
+		}
+	}
+	return nil
+}
+
+// mostOutput is the most that an answer may have: money that is not there must not
+// be spent, so what answers mostly have stands in only where nothing bounds them.
+func (l *Limiter) mostOutput(r Request) uint64 {
+	if r.Estimate.Output > 0 {
+		return r.Estimate.Output
+	}
+	return l.output(r)
+}
+
+// mostUsage is the estimate with nothing read from a cache.
+func (g *Grant) mostUsage(output uint64) openai.Usage {
+	u := g.req.Estimate
+	u.Output, u.Cached = output, 0
+	return u
+}
+
+func (a aside) refusal(spent uint64, now time.Time) *Refusal {
+	return &Refusal{
+		Level: a.level, Name: a.name, Metric: fmt.Sprintf("%s/%s", a.budget.Period, a.budget.Unit), Limit: a.budget.Amount,
+		Used: spent, RetryAfter: untilNext(a.budget.Period, now), Quota: true,
+	}
+}
+
+// unset gives back what was set aside. The caller holds mu.
+func (l *Limiter) unset(all []aside) {
+	for _, a := range all {
+		left := l.pending[a.account] - min(a.amount, l.pending[a.account])
+		if left == 0 {
+			delete(l.pending, a.account)
+		} else {
+			l.pending[a.account] = left
+		}
+	}
+}
+
+// takeRights sets the request's most aside in hard budgets, so that no other node
+// can spend it.
+func (l *Limiter) takeRights(ctx context.Context, g *Grant) *Refusal {
+	if l.cfg.Rights == nil {
+		return nil
+	}
+	for i := range g.aside {
+		a := &g.aside[i]
+		if !a.budget.Hard || a.amount == 0 {
+			continue
+		}
+		if err := l.cfg.Rights.Take(ctx, a.account, a.budget.Amount, a.amount); err != nil {
+			l.cfg.Log.Debug("no rights to spend", "account", a.account.Budget, "error", err)
+			return a.refusal(l.cfg.Ledger.Spent(a.account), g.at)
+		}
+		a.taken = true
+	}
+	return nil
+}
+
+// giveRights ends what takeRights took: used of it was spent.
+func (g *Grant) giveRights(all []aside, used map[catalog.Unit]uint64) {
+	for _, a := range all {
+		if a.taken {
+			g.l.cfg.Rights.Return(a.account, a.amount, used[a.budget.Unit])
+		}
+	}
+}
