@@ -165,7 +165,7 @@ func (n *Node) openRouter() error {
 	}
 	n.router = router.New(router.Config{
 		Catalog: routes{n}, Local: local{n}, Mesh: streams{n}, Auth: n.keys, Metrics: n.registry,
-		Node: n.cfg.Name, Log: n.log, Now: n.now, Entropy: n.entropy, Ready: n.ready, Serving: n.mesh.Serving, Alive: routes{n}.Alive, PublicMetrics: n.cfg.MetricsPublic,
+		Node: n.cfg.Name, Version: n.build.Version, Log: n.log, Now: n.now, Entropy: n.entropy, Ready: n.ready, Serving: n.mesh.Serving, Alive: routes{n}.Alive, PublicMetrics: n.cfg.MetricsPublic,
 		Share: signals{n}, Demand: n.Want,
 	})
 	n.onClose(func() error { n.router.Close(); return nil })

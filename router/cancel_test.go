@@ -70,8 +70,7 @@ func TestCancelReachesTheEngineInEachPhase(t *testing.T) {
 				}
 				cancel()
 				<-gone
-				noted := entry.metrics.requests.WithLabelValues("chat", "499")
-				eventually(t, "the client's leaving is noted", func() bool { return counted(noted) == 1 })
+				eventually(t, "the client's leaving is noted", func() bool { return entry.requestsCounted(t, "chat", "499") == 1 })
 				if remote {
 					served := holder.metrics.relays.WithLabelValues(kindServed, outcomeAborted)
 					eventually(t, "the holder noted it", func() bool { return counted(served) == 1 })
@@ -99,8 +98,7 @@ func TestCloseAfterTheTerminatorIsANormalEnd(t *testing.T) {
 		}
 		cancel()
 		<-gone
-		noted := entry.metrics.requests.WithLabelValues("chat", "200")
-		eventually(t, "the answer counts as whole", func() bool { return counted(noted) == 1 })
+		eventually(t, "the answer counts as whole", func() bool { return entry.requestsCounted(t, "chat", "200") == 1 })
 	})
 }
 
@@ -149,8 +147,7 @@ func TestClientThatLeavesWhileItSendsIsForgotten(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Fatalf("close: %v", err)
 	}
-	noted := n.metrics.requests.WithLabelValues("chat", "499")
-	eventually(t, "the client's leaving is noted", func() bool { return counted(noted) == 1 })
+	eventually(t, "the client's leaving is noted", func() bool { return n.requestsCounted(t, "chat", "499") == 1 })
 	n.checkReleased(t)
 }
 

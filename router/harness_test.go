@@ -204,9 +204,9 @@ func newNode(t testing.TB, change ...func(*Config)) *node {
 		mesh:  &fakeMesh{holders: make(map[string]func(relay.Stream))},
 	}
 	cfg := Config{
-		Catalog: n.catalog, Local: n.local, Mesh: n.mesh, Metrics: n.registry, Node: "box-a",
+		Catalog: n.catalog, Local: n.local, Mesh: n.mesh, Metrics: n.registry, Node: "box-a", Version: "1.2.3",
 		Auth: fakeAuth{
-			"good":         {ID: "k1", Scopes: []string{keys.ScopeInfer}},
+			"good":         {ID: "k1", Name: "laptop", Scopes: []string{keys.ScopeInfer}},
 			"good-metrics": {ID: "k2", Scopes: []string{keys.ScopeMetrics}},
 		},
 	}
@@ -252,7 +252,7 @@ func pair(t testing.TB, remote bool, h http.HandlerFunc) (entry, holder *node) {
 	}
 	holder = newNode(t, func(c *Config) { c.Node = "box-b" })
 	replica := holder.serveLocally("m", engine.URL)
-	replica.Peer, replica.Local = "b", false
+	replica.Peer, replica.Node, replica.Local = "b", "box-b", false
 	entry.mesh.set("b", holder.ServeInfer)
 	entry.catalog.set(view("m", replica))
 	return entry, holder

@@ -126,14 +126,12 @@ func (i *inference) run() *openai.Error {
 func (i *inference) attempt(ctx context.Context, replica Replica, use *use) error {
 	r := i.t.r
 	defer use.done()
-	kind := kindRemote
-	if replica.Local {
-		kind = kindLocal
-	}
+	i.t.model, i.t.server = i.view.Model.Name, replica.Node
 	i.t.out.Header().Set(modelHeader, i.view.Model.Name)
+	r.breakers.asks(replica.key(), r.now())
 	x, done, err := i.start(ctx, replica)
 	if err != nil {
-		r.metrics.relays.WithLabelValues(kind, outcomeOf(ctx, err)).Inc()
+		i.judge(ctx, replica, 0, err)
 		return err
 	}
 	defer done()
@@ -145,15 +143,38 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 		First:      use.first,
 	})
 	use.learn(answer.Tail)
-	r.metrics.relays.WithLabelValues(kind, outcomeOf(ctx, answer.Err)).Inc()
+	i.judge(ctx, replica, answer.Status, answer.Err)
+	r.metrics.relayed.Add(float64(answer.Bytes))
 	if !answer.FirstByte.IsZero() {
-		r.metrics.firstByte.WithLabelValues(i.t.route.name).Observe(answer.FirstByte.Sub(i.t.began).Seconds())
+		r.metrics.firstByte.WithLabelValues(i.t.route.name, i.t.model).Observe(answer.FirstByte.Sub(i.t.began).Seconds())
 	}
 	if answer.Err != nil && !answer.Began {
 		return answer.Err
 	}
 	i.settle(ctx, replica, answer)
 	return nil
+}
+
+// judge counts an attempt, and what it says of its replica.
+func (i *inference) judge(ctx context.Context, replica Replica, status int, err error) {
+	r, kind := i.t.r, kindRemote
+	if replica.Local {
+		kind = kindLocal
+	}
+	outcome := outcomeOf(ctx, err)
+	r.metrics.relays.WithLabelValues(kind, outcome).Inc()
+	v := undecided
+	switch {
+	case outcome == outcomeBroken, outcome == outcomeOK && status >= http.StatusInternalServerError:
+		v = failed
+	case outcome == outcomeOK:
+		v = worked
+	}
+	var refusal *relay.Refusal
+	if errors.As(err, &refusal) && refusal.Kind == relay.RefusedEngine {
+		v = failed
+	}
+	r.breakers.ends(replica.key(), v, r.now())
 }
 
 // settle notes how an answer ended that the client has seen something of.

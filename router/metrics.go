@@ -1,6 +1,10 @@
 package router
 
 import (
+	"strconv"
+	"sync"
+	"time"
+
 	"llmgw/router/affinity"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,12 +14,46 @@ import (
 // "remote" (another node's, asked by this one) or "served" (this node's, asked
 // by another one); its outcome is one of the constants below.
 type metrics struct {
-	requests  *prometheus.CounterVec // route, code
-	duration  *prometheus.HistogramVec
-	firstByte *prometheus.HistogramVec // route
+	requests  *prometheus.CounterVec   // route, code, model, key, node
+	duration  *prometheus.HistogramVec // route, model
+	firstByte *prometheus.HistogramVec // route, model
 	relays    *prometheus.CounterVec   // kind, outcome
 	refusals  *prometheus.CounterVec   // kind, of refusals that this node gave
+	relayed   prometheus.Counter
 	inFlight  prometheus.Gauge
+	keys      names
+}
+
+// ended counts a request. What was asked for and not found is no label: clients
+// could make as many as they like.
+func (m *metrics) ended(t *request, code int, took time.Duration) {
+	m.inFlight.Dec()
+	m.requests.WithLabelValues(t.route.name, strconv.Itoa(code), t.model, m.keys.bounded(t.key.Name), t.server).Inc()
+	m.duration.WithLabelValues(t.route.name, t.model).Observe(took.Seconds())
+}
+
+// maxKeyLabels bounds the keys that metrics name; the rest are "other".
+const maxKeyLabels = 200
+
+// names are the values that a label has had.
+type names struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func (n *names) bounded(name string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.seen[name]:
+	case len(n.seen) >= maxKeyLabels:
+		return "other"
+	case n.seen == nil:
+		n.seen = map[string]bool{name: true}
+	default:
+		n.seen[name] = true
+	}
+	return name
 }
 
 const (
@@ -34,34 +72,46 @@ func seconds() []float64 {
 	return []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 }
 
-func newMetrics(reg prometheus.Registerer, bodies *budget, picker *affinity.Picker) *metrics {
+func newMetrics(cfg Config, r *Router) *metrics {
+	reg := cfg.Metrics
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "llmgw_requests_total", Help: "Client requests by route and status; 499 is a client that left.",
-		}, []string{"route", "code"}),
+			Name: "llmgw_requests_total", Help: "Client requests by route, status (499 is a client that left), model, name of the key, and node that answered.",
+		}, []string{"route", "code", "model", "key", "node"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "llmgw_request_duration_seconds", Help: "Time from a client request to the end of its answer.",
 			Buckets: seconds(),
-		}, []string{"route"}),
+		}, []string{"route", "model"}),
 		firstByte: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "llmgw_time_to_first_token_seconds", Help: "Time from a client request to the first byte of its answer's body.",
 			Buckets: seconds(),
-		}, []string{"route"}),
+		}, []string{"route", "model"}),
 		relays: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmgw_relays_total", Help: "Attempts to have an engine answer, by where it is and what became of it.",
 		}, []string{"kind", "outcome"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmgw_refusals_total", Help: "Relays that this node refused before the first byte, by reason.",
 		}, []string{"reason"}),
+		relayed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "llmgw_relayed_bytes_total", Help: "Bytes of engines' answers that this node relayed to clients.",
+		}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "llmgw_requests_in_flight", Help: "Client requests in progress.",
 		}),
 	}
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmgw_body_held_bytes", Help: "Memory taken by request bodies, of clients and of other nodes.",
-	}, func() float64 { return float64(bodies.held.Load()) })
-	registerPrefixes(reg, picker)
-	reg.MustRegister(m.requests, m.duration, m.firstByte, m.relays, m.refusals, m.inFlight, held)
+	}, func() float64 { return float64(r.bodies.held.Load()) })
+	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "llmgw_breakers_open", Help: "Replicas that get no requests for a while, as they failed several times in a row.",
+	}, func() float64 { return float64(r.breakers.count(r.now())) })
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "llmgw_info", Help: "One; the labels say which node and version this is.",
+		ConstLabels: prometheus.Labels{"node": cfg.Node, "version": cfg.Version},
+	})
+	info.Set(1)
+	registerPrefixes(reg, r.picker)
+	reg.MustRegister(m.requests, m.duration, m.firstByte, m.relays, m.refusals, m.relayed, m.inFlight, held, open, info)
 	return m
 }
 

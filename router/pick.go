@@ -54,8 +54,8 @@ func candidates(replicas []Replica) []affinity.Candidate {
 // pick chooses among the replicas that were not asked yet, and counts the
 // request there. The ticket must be ended.
 func (r *Router) pick(replicas []Replica, asked map[tried]bool, q affinity.Query) (Replica, *affinity.Ticket) {
-	left := open(replicas, asked)
 	now := r.now()
+	left := r.breakers.admits(open(replicas, asked), now)
 	t := r.picker.Pick(q, candidates(left), now)
 	if t == nil {
 		return Replica{}, nil

@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,17 +20,18 @@ const discardTime = 2 * time.Second
 
 // request is a client's request on its way through the entry node.
 type request struct {
-	r     *Router
-	req   *http.Request
-	out   *answer
-	began time.Time
-	id    string // shown; a client's own if it is harmless
-	route route
-	key   keys.Info
-	body  []byte
-	whole bool  // the body was read to its end
-	held  int64 // bytes taken from the budget
-	code  int   // noted in place of the status sent; 0: none
+	r             *Router
+	req           *http.Request
+	out           *answer
+	began         time.Time
+	id            string // shown; a client's own if it is harmless
+	route         route
+	key           keys.Info
+	model, server string // that answers, and its node; empty: none was asked
+	body          []byte
+	whole         bool  // the body was read to its end
+	held          int64 // bytes taken from the budget
+	code          int   // noted in place of the status sent; 0: none
 }
 
 func (r *Router) begin(w http.ResponseWriter, req *http.Request) *request {
@@ -52,9 +52,7 @@ func (t *request) end() {
 		code = t.out.status
 	}
 	took := t.r.now().Sub(t.began)
-	t.r.metrics.inFlight.Dec()
-	t.r.metrics.requests.WithLabelValues(t.route.name, strconv.Itoa(code)).Inc()
-	t.r.metrics.duration.WithLabelValues(t.route.name).Observe(took.Seconds())
+	t.r.metrics.ended(t, code, took)
 	t.r.cfg.Log.Debug("request answered", slog.String("route", t.route.name), slog.Int("code", code),
 		slog.String("request_id", t.id), slog.String("key", t.key.ID), slog.Duration("took", took))
 }

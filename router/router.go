@@ -99,6 +99,7 @@ type Config struct {
 	Auth    Auth
 	Metrics Registry
 	Node    string // name shown in errors
+	Version string // shown in metrics
 	Log     *slog.Logger
 	Now     func() time.Time
 	Entropy io.Reader
@@ -127,15 +128,16 @@ type Config struct {
 
 // Router answers the client API of one node.
 type Router struct {
-	cfg     Config
-	engines *relay.Engines
-	bodies  *budget
-	picker  *affinity.Picker
-	share   *sharing
-	metrics *metrics
-	scrape  http.Handler
-	quiet   *limiter
-	now     func() time.Time
+	cfg      Config
+	engines  *relay.Engines
+	bodies   *budget
+	picker   *affinity.Picker
+	share    *sharing
+	breakers breakers
+	metrics  *metrics
+	scrape   http.Handler
+	quiet    *limiter
+	now      func() time.Time
 }
 
 // New makes a router; it panics when a metric of its is registered already.
@@ -169,7 +171,7 @@ func New(cfg Config) *Router {
 	}
 	r.picker, r.share = affinity.NewPicker(boot), &sharing{r: r}
 	r.bodies = &budget{limit: cfg.BodyBudget}
-	r.metrics = newMetrics(cfg.Metrics, r.bodies, r.picker)
+	r.metrics = newMetrics(cfg, r)
 	r.scrape = promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{})
 	return r
 }
