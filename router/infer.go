@@ -22,17 +22,21 @@ const modelHeader = "X-Llmgw-Model"
 
 // inference is a request that an engine is to answer.
 type inference struct {
-	t      *request
-	stream bool // the client gets a stream of events
-	means  meaning
-	call   relay.Call
-	asked  map[tried]bool
-	query  affinity.Query
-	view   ModelView     // of the model that answers
-	last   error         // why the last attempt failed
-	cut    bool          // the client has a part of an answer that cannot be ended
-	spoke  time.Duration // into the wait, when a waiting client was last sent anything
-	note   string        // what it was told then
+	t       *request
+	req     openai.Request
+	stream  bool // the client gets a stream of events
+	means   meaning
+	header  http.Header // for the engine
+	most    int64       // tokens of the answer, as the client asks; 0: it does not
+	asked   map[tried]bool
+	query   affinity.Query
+	filter  *openai.UsageFilter // takes out what the client did not ask for; nil: nothing
+	account account
+	view    ModelView     // of the model that answers
+	last    error         // why the last attempt failed
+	cut     bool          // the client has a part of an answer that cannot be ended
+	spoke   time.Duration // into the wait, when a waiting client was last sent anything
+	note    string        // what it was told then
 }
 
 func (r *Router) infer(t *request) {
@@ -43,6 +47,7 @@ func (r *Router) infer(t *request) {
 		e = i.explain()
 	default:
 		e = i.run()
+		defer i.charge()
 	}
 	if e != nil && (i == nil || i.stream || !t.out.committed) {
 		t.fail(e)
@@ -57,34 +62,16 @@ func (r *Router) infer(t *request) {
 	}
 }
 
-// prepare reads and scans the request.
-func (t *request) prepare() (*inference, *openai.Error) {
-	if e := t.read(); e != nil {
-		return nil, e
-	}
-	var prompt openai.Prompt
-	scanned, err := openai.ScanPrompt(t.body, &prompt)
-	if err != nil {
-		return nil, badJSON(err)
-	}
-	if scanned.Model == "" {
-		return nil, noModel()
-	}
-	return &inference{
-		query: t.query(scanned.Stream, &prompt),
-		t:     t, stream: scanned.Stream && t.route.streams, means: t.r.meaningOf(scanned.Model), asked: make(map[tried]bool),
-		call: relay.Call{
-			Path: t.route.path, Header: jsonHeader(relay.CleanRequest(t.req.Header), t.id), Body: t.body,
-		},
-	}, nil
-}
-
 // run asks one replica after the other until one answers, and waits for one
 // while none is loaded. Nil: the client has an answer, or has left.
 func (i *inference) run() *openai.Error {
 	ctx := i.t.req.Context()
 	for range maxAttempts {
 		o, e := i.look()
+		if e == nil {
+			// Before the wait: what may not run is not loaded for.
+			e = i.admit(ctx, o.views[0].Model.ID)
+		}
 		if e == nil && len(o.replicas) == 0 {
 			if _, ok := o.loadable(); ok {
 				o, e = i.awaitReplica(ctx, o)
@@ -141,8 +128,13 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 		Failure:    func(error) []byte { return i.brokeOff(replica).Encode(i.t.origin()) },
 		Now:        r.now,
 		First:      use.first,
+		Meter:      &i.account.meter,
+		Filter:     i.filter,
 	})
-	use.learn(answer.Tail)
+	use.learn(&i.account.meter)
+	if answer.Began {
+		i.account.engine, i.account.status = &replica, answer.Status
+	}
 	i.judge(ctx, replica, answer.Status, answer.Err)
 	r.metrics.relayed.Add(float64(answer.Bytes))
 	if !answer.FirstByte.IsZero() {
@@ -213,7 +205,7 @@ func (i *inference) start(ctx context.Context, replica Replica) (*relay.Exchange
 	if err != nil {
 		return nil, nil, err
 	}
-	x, err := r.startEngine(ctx, target, &i.call, i.waiting(replica))
+	x, err := r.startEngine(ctx, target, i.callFor(i.view.Model), i.waiting(replica))
 	if err != nil {
 		release()
 		return nil, nil, err
@@ -233,7 +225,7 @@ func (i *inference) startRemote(ctx context.Context, replica Replica) (*relay.Ex
 		Model: replica.Model, Slot: replica.Slot, Epoch: replica.Epoch, Digest: replica.Digest,
 		Key: i.t.key.ID, RequestID: i.t.id,
 	}
-	x, err := relay.StartRemote(ctx, stream, &i.call, hop, r.cfg.Limits, i.waiting(replica))
+	x, err := relay.StartRemote(ctx, stream, i.callFor(i.view.Model), hop, r.cfg.Limits, i.waiting(replica))
 	if broken := (*relay.BrokenError)(nil); errors.As(err, &broken) && !relay.IsTimeout(err) {
 		return nil, &holderError{replica, err}
 	}

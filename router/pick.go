@@ -137,8 +137,8 @@ func (u *use) done() {
 }
 
 // learn takes over what the engine told of its cache.
-func (u *use) learn(tail []byte) {
-	if prompt, cached, ok := openai.CachedTokens(tail); ok {
+func (u *use) learn(m *openai.UsageMeter) {
+	if prompt, cached, ok := m.Cached(); ok {
 		u.t.Cached(prompt, cached)
 	}
 }

@@ -20,8 +20,9 @@ func TestStreamPassesUnchanged(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			event(w, strings.SplitAfter(stream, "\n\n")...)
 		})
+		asks := strings.Replace(chatBody, "{", `{"stream_options":{"include_usage":true},`, 1)
 		for range 3 {
-			resp := send(t, entry, "POST", chatPath, chatBody)
+			resp := send(t, entry, "POST", chatPath, asks)
 			if got := text(t, resp); got != stream {
 				t.Errorf("got %q", got)
 			}

@@ -113,6 +113,8 @@ type Config struct {
 	// requests and must not block.
 	Alive  func(peer string) bool
 	Limits relay.Limits // zero: relay.DefaultLimits
+	// Quotas admits requests and counts what they use; nil: there are none.
+	Quotas Limits
 	// Demand asks for a replica while a request waits for one; nil: requests wait
 	// for those alone that are on their way.
 	Demand Demand

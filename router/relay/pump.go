@@ -36,8 +36,6 @@ type Answer struct {
 	// Err is why the answer is not whole: ErrClientGone, the end of the
 	// context or *BrokenError.
 	Err error
-	// Tail is the end of the body, at most 3 KiB: usage stands there.
-	Tail []byte
 }
 
 // Options of one Pump.
@@ -53,6 +51,11 @@ type Options struct {
 	Now func() time.Time
 	// First is called with the first byte of the body; nil: nobody cares.
 	First func()
+	// Meter is fed with the body as it comes from the engine; nil: none.
+	Meter *openai.UsageMeter
+	// Filter takes out of a stream what the engine was asked for on our own
+	// account; nil: the bytes stay as they are.
+	Filter *openai.UsageFilter
 }
 
 // IsEventStream reports that a content type is that of server-sent events.
@@ -74,7 +77,6 @@ func Pump(x *Exchange, out Sink, o Options) Answer {
 	buf := copies.Get().(*[]byte)
 	defer copies.Put(buf)
 	p.run((*buf)[:copyBytes])
-	p.answer.Tail = p.tail.b
 	return p.answer
 }
 
@@ -84,7 +86,6 @@ type pump struct {
 	o      Options
 	answer Answer
 	track  openai.Tracker
-	tail   tail
 	held   bool // the start of an event is held back
 	torn   bool // the client has the start of an event that was too large to hold
 }
@@ -118,27 +119,9 @@ func (p *pump) got(b []byte) {
 		}
 	}
 	p.answer.Bytes += int64(len(b))
-	p.tail.add(b)
-}
-
-// tailBytes is more than a usage object and what engines put behind it.
-const tailBytes = 1536
-
-// tail keeps the end of what is added, between one and two tailBytes.
-type tail struct{ b []byte }
-
-func (t *tail) add(p []byte) {
-	if t.b == nil {
-		t.b = make([]byte, 0, 2*tailBytes)
+	if p.o.Meter != nil {
+		p.o.Meter.Feed(b)
 	}
-	if len(p) >= tailBytes {
-		t.b = append(t.b[:0], p[len(p)-tailBytes:]...)
-		return
-	}
-	if len(t.b)+len(p) > 2*tailBytes {
-		t.b = t.b[:copy(t.b, t.b[len(t.b)-tailBytes:])]
-	}
-	t.b = append(t.b, p...)
 }
 
 // begin sends the head, if none went out while the client waited.
@@ -199,7 +182,11 @@ func (p *pump) events(buf []byte, n int, err error) {
 	for {
 		whole := p.whole(buf, held, n)
 		held += n
-		if !p.write(buf[:whole]) {
+		out := buf[:whole]
+		if p.o.Filter != nil {
+			out = p.o.Filter.Feed(out)
+		}
+		if !p.write(out) {
 			return
 		}
 		held = copy(buf, buf[whole:held])

@@ -1,0 +1,91 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"llmgw/router/limits"
+	"llmgw/router/openai"
+)
+
+// Limits decides what may run; see limits.Limiter.
+type Limits interface {
+	Admit(context.Context, limits.Request) (*limits.Grant, error)
+}
+
+// account is what one request holds of limits and budgets, and what it used.
+type account struct {
+	grant  *limits.Grant // nil: there are no limits, or it was not admitted yet
+	meter  openai.UsageMeter
+	engine *Replica // that had the request; nil: none
+	status int      // of its answer; 0: none
+}
+
+// admit asks once for the whole request, whatever replicas it takes.
+func (i *inference) admit(ctx context.Context, model string) *openai.Error {
+	r := i.t.r
+	if r.cfg.Quotas == nil || i.account.grant != nil {
+		return nil
+	}
+	grant, err := r.cfg.Quotas.Admit(ctx, limits.Request{
+		Key: i.t.key, Model: model, Stream: i.stream,
+		Estimate: openai.Usage{Input: uint64(i.query.Tokens), Output: uint64(max(i.most, 0)), Source: openai.UsageEstimated},
+	})
+	var refusal *limits.Refusal
+	switch {
+	case err == nil:
+		i.account.grant = grant
+		grant.Header(i.t.out.Header())
+		return nil
+	case errors.As(err, &refusal):
+		if !i.t.out.committed {
+			refusal.Header(i.t.out.Header())
+		}
+		return overLimit(refusal)
+	}
+	return nil // ctx has ended
+}
+
+// charge ends what the request holds with what it used. What no engine answered
+// is not charged, nor what an engine failed at before it gave anything.
+func (i *inference) charge() {
+	a := &i.account
+	if a.grant == nil {
+		return
+	}
+	used, told := a.meter.Usage()
+	if a.engine == nil || a.status >= http.StatusInternalServerError && !told {
+		a.grant.Release()
+		return
+	}
+	switch {
+	case a.status >= http.StatusBadRequest:
+		used = openai.Usage{Source: openai.UsageEngine}
+	case !told:
+		used = openai.Usage{Input: uint64(i.query.Tokens), Source: openai.UsageEstimated}
+	case used.Source == openai.UsageCounted:
+		used.Input = uint64(i.query.Tokens)
+	}
+	code := i.t.code
+	if code == 0 {
+		code = i.t.out.status
+	}
+	a.grant.Settle(limits.Outcome{Usage: used, Status: code, Node: a.engine.Peer, Model: a.engine.Model})
+}
+
+// overLimit tells a limit of a minute from a budget that is spent.
+func overLimit(r *limits.Refusal) *openai.Error {
+	e := &openai.Error{
+		Status: http.StatusTooManyRequests, Type: openai.TypeRateLimit, Code: "rate_limit_exceeded",
+		Message: r.Error(), RetryAfter: r.RetryAfter, Hint: "llmgw usage",
+	}
+	switch {
+	case r.Quota:
+		e.Type, e.Code = "insufficient_quota", "insufficient_quota"
+	case r.Metric == limits.MetricMissing:
+		e.Status, e.Type, e.Code = http.StatusForbidden, openai.TypePermission, r.Level+"_not_found"
+		e.Hint, e.RetryAfter = "llmgw keys ls", 0
+	}
+	return e
+}

@@ -1,0 +1,90 @@
+package router
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"llmgw/mesh/catalog"
+	"llmgw/router/openai"
+	"llmgw/router/relay"
+)
+
+// prepare reads and scans the request.
+func (t *request) prepare() (*inference, *openai.Error) {
+	if e := t.read(); e != nil {
+		return nil, e
+	}
+	i := &inference{t: t, asked: make(map[tried]bool)}
+	if e := i.scan(); e != nil {
+		return nil, e
+	}
+	if i.req.Model == "" {
+		return nil, noModel()
+	}
+	i.means = t.r.meaningOf(i.req.Model)
+	if p := i.means.params; !p.IsZero() {
+		t.body = openai.Splice(&i.req, paramEdits(p)...)
+		if e := i.scan(); e != nil {
+			return nil, e
+		}
+	}
+	i.stream = i.req.Stream && t.route.streams
+	i.header = jsonHeader(relay.CleanRequest(t.req.Header), t.id)
+	return i, nil
+}
+
+func (i *inference) scan() *openai.Error {
+	var prompt openai.Prompt
+	scanned, err := openai.ScanPrompt(i.t.body, &prompt)
+	if err != nil {
+		return badJSON(err)
+	}
+	i.req, i.query, i.most = scanned, i.t.query(scanned.Stream, &prompt), mostOf(&scanned)
+	return nil
+}
+
+// mostOf is how many tokens the client wants of an answer at most; 0: it does
+// not say.
+func mostOf(r *openai.Request) int64 {
+	for _, c := range []openai.Count{r.MaxCompletionTokens, r.MaxTokens, r.MaxOutputTokens, r.NPredict} {
+		if c.Set && c.N > 0 {
+			return c.N
+		}
+	}
+	return 0
+}
+
+// paramEdits are what a route does to a body, in an order that does not change.
+func paramEdits(p catalog.Params) []openai.Edit {
+	var edits []openai.Edit
+	for _, name := range p.Strip {
+		edits = append(edits, openai.Remove(name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Default)) {
+		edits = append(edits, openai.Default(name, p.Default[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Force)) {
+		edits = append(edits, openai.Set(name, p.Force[name]))
+	}
+	return edits
+}
+
+// callFor is the request as the engine of a model gets it: the bytes received,
+// but for a name that the engine does not know, and the usage that accounting
+// asks for.
+func (i *inference) callFor(model catalog.Model) *relay.Call {
+	var edits []openai.Edit
+	if catalog.FoldName(i.req.Model) != model.ID {
+		name, err := json.Marshal(model.Name)
+		if err != nil {
+			panic(err) // a string cannot fail to encode
+		}
+		edits = append(edits, openai.Set("model", name))
+	}
+	if edit, ok := openai.UsageEdit(&i.req); ok && i.t.route.terminated {
+		edits = append(edits, edit)
+		i.filter = new(openai.UsageFilter)
+	}
+	return &relay.Call{Path: i.t.route.path, Header: i.header, Body: openai.Splice(&i.req, edits...)}
+}
