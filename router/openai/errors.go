@@ -1,9 +1,7 @@
 package openai
 
 import (
-	"encoding/json"
 	"net/http"
-	"strconv"
 	"time"
 )
 
@@ -26,6 +24,7 @@ type Error struct {
 	Message    string
 	Hint       string        // what to type or do; empty: nothing to do
 	RetryAfter time.Duration // 0: no header; rounded up to whole seconds
+	NoRetry    bool          // clients that retry by themselves are told not to
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -43,25 +42,25 @@ type errorBody struct {
 		Param   *string `json:"param"`
 		Code    *string `json:"code"`
 	} `json:"error"`
-	LLMGW struct {
-		Node      string `json:"node"`
-		Hint      string `json:"hint,omitempty"`
-		RequestID string `json:"request_id"`
-	} `json:"llmgw"`
+	LLMGW errorDetail `json:"llmgw"`
 }
+
+// errorDetail is what our own tools show beside an error.
+type errorDetail struct {
+	Node      string `json:"node"`
+	Hint      string `json:"hint,omitempty"`
+	RequestID string `json:"request_id"`
+}
+
+func detail(e *Error, o Origin) errorDetail { return errorDetail{o.Node, e.Hint, o.RequestID} }
 
 // Encode gives the JSON error object, without a line end.
 func (e *Error) Encode(o Origin) []byte {
 	var b errorBody
 	b.Error.Message, b.Error.Type = e.Message, e.Type
 	b.Error.Param, b.Error.Code = orNull(e.Param), orNull(e.Code)
-	b.LLMGW.Node, b.LLMGW.Hint, b.LLMGW.RequestID = o.Node, e.Hint, o.RequestID
-	text, err := json.Marshal(b)
-	if err != nil {
-		// Strings alone cannot fail to encode.
-		panic(err)
-	}
-	return text
+	b.LLMGW = detail(e, o)
+	return encode(b)
 }
 
 func orNull(s string) *string {
@@ -71,25 +70,8 @@ func orNull(s string) *string {
 	return &s
 }
 
-// WriteError answers with e. Nothing may have been written to w before.
-func WriteError(w http.ResponseWriter, e *Error, o Origin) {
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	if e.RetryAfter > 0 {
-		seconds := (e.RetryAfter + time.Second - 1) / time.Second
-		h.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
-	}
-	if e.Status == http.StatusUnauthorized {
-		h.Set("WWW-Authenticate", `Bearer realm="llmgw"`)
-	}
-	body := append(e.Encode(o), '\n')
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(e.Status)
-	// A client that left before its error was written needs no second one.
-	_, _ = w.Write(body)
-}
+// WriteError answers with e in OpenAI's form.
+func WriteError(w http.ResponseWriter, e *Error, o Origin) { Chat.WriteError(w, e, o) }
 
 // Frame gives e as the event that a broken stream ends with.
 func (e *Error) Frame(o Origin) []byte { return DataFrame(e.Encode(o)) }

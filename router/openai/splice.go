@@ -173,3 +173,8 @@ func UsageEdit(r *Request) (Edit, bool) {
 	}
 	return Set("stream_options", Splice(&inner, Set("include_usage", []byte("true")))), true
 }
+
+// appendText appends a JSON string. What is no UTF-8 becomes U+FFFD.
+func appendText(out []byte, text string) []byte {
+	return append(out, encode(text)...)
+}

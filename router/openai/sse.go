@@ -8,9 +8,9 @@ const DoneFrame = "data: [DONE]\n\n"
 // KeepAlive is a comment that clients skip and proxies count as traffic.
 const KeepAlive = ": keep-alive\n\n"
 
-// prefixBytes is as much of a line as tells its kind: `data: [DONE]` plus one,
-// so that a longer line is not taken for it, and `data: {"error"`.
-const prefixBytes = 16
+// prefixBytes is as much of a line as tells its kind. The longest is
+// `data: {"type":"response.incomplete"`.
+const prefixBytes = 40
 
 // Tracker follows the bytes of an event stream without changing or keeping
 // them: it knows where events end, whether the terminator came, and whether
@@ -25,6 +25,8 @@ type Tracker struct {
 	done    bool
 	failing bool // the unfinished event is an error
 	failed  bool
+	ending  bool // the unfinished event is the last of its kind of stream
+	ended   bool
 }
 
 // Feed takes the next bytes and returns how many of them end with a finished
@@ -84,6 +86,7 @@ func (t *Tracker) finishLine() {
 	if len(line) == 0 {
 		t.pending = false
 		t.failed = t.failed || t.failing
+		t.ended = t.ended || t.ending
 		return
 	}
 	if line[0] == ':' {
@@ -95,8 +98,22 @@ func (t *Tracker) finishLine() {
 		t.data(bytes.TrimPrefix(line[len("data:"):], []byte(" ")), whole)
 	case bytes.HasPrefix(line, []byte("id:")):
 		t.ids = true
-	case bytes.HasPrefix(line, []byte("event: error")):
+	case bytes.HasPrefix(line, []byte("event:")):
+		if whole {
+			t.event(bytes.TrimPrefix(line[len("event:"):], []byte(" ")))
+		}
+	}
+}
+
+// event takes an event's name: of Messages and Responses the last ones count.
+func (t *Tracker) event(name []byte) {
+	switch string(name) {
+	case "error":
 		t.failing = true
+	case "response.failed":
+		t.failing, t.ending = true, true
+	case "response.completed", "response.incomplete", "message_stop":
+		t.ending = true
 	}
 }
 
@@ -106,6 +123,11 @@ func (t *Tracker) data(text []byte, whole bool) {
 		t.done = true
 	case bytes.HasPrefix(text, []byte(`{"error"`)):
 		t.failing = true
+	case bytes.HasPrefix(text, []byte(`{"type":"`)):
+		// A name before it may be missing.
+		if kind, _, ok := bytes.Cut(text[len(`{"type":"`):], []byte(`"`)); ok {
+			t.event(kind)
+		}
 	}
 }
 
@@ -118,11 +140,24 @@ func (t *Tracker) Boundary() bool { return t.idle() }
 // an event's data does not count.
 func (t *Tracker) Done() bool { return t.done }
 
+// Ended reports that the stream came to the end that its dialect has.
+func (t *Tracker) Ended(d Dialect) bool {
+	switch d {
+	case Chat:
+		return t.done
+	case Responses, Messages:
+		return t.ended
+	}
+	return true
+}
+
 // End tells that no more bytes come: an unfinished line is taken as a line.
 func (t *Tracker) End() {
 	if t.length > 0 {
 		t.finishLine()
 	}
+	// Of an event without its blank line the line that tells is enough here.
+	t.ended = t.ended || t.ending
 }
 
 // Failed reports that a whole error event came.
