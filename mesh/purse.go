@@ -227,13 +227,11 @@ func (e *Escrow) Return(a crdt.Account, micros uint64) {
 // Overdraw counts what a request has cost beyond what was taken for it: it was served, so it counts, whether or not there
 // are rights for it.
 func (e *Escrow) Overdraw(a crdt.Account, micros uint64) error {
-	covered := false
 	e.use(a, func(p *purse) {
-		if covered = p.loose >= micros; covered {
-			p.loose -= micros
-		}
+		loose := min(p.loose, micros)
+		p.loose, micros = p.loose-loose, micros-loose
 	})
-	if covered {
+	if micros == 0 {
 		return nil
 	}
 	err := e.m.store.UpdateEscrow(a, func(self crdt.ReplicaID, es *crdt.Escrow) error { return es.Overdraw(self, micros) })
@@ -255,9 +253,11 @@ func (e *Escrow) checkLow(a crdt.Account) {
 
 // low says whether this box has less than a quarter of its fair share.
 func (e *Escrow) low(a crdt.Account) bool {
-	share := e.Total(a) / uint64(1+len(e.m.links.live()))
-	return e.Rights(a) < int64(share/lowShare)
+	return e.Rights(a) < int64(e.share(a)/lowShare)
 }
+
+// share is what each live box would have if all had the same.
+func (e *Escrow) share(a crdt.Account) uint64 { return e.Total(a) / uint64(1+len(e.m.links.live())) }
 
 // run keeps what is loose small and what is left enough, until ctx ends.
 func (e *Escrow) run(ctx context.Context) {
@@ -303,10 +303,13 @@ func (e *Escrow) sweep(ctx context.Context, a crdt.Account) {
 	if !low || !e.low(a) {
 		return
 	}
-	for _, p := range e.givers(a)[:min(1, len(e.givers(a)))] {
-		if _, err := e.ask(ctx, p, a, 0, true); err != nil && ctx.Err() == nil {
-			e.m.log.Debug("no rights from a peer", "peer", p.String(), "budget", a.Budget, "err", err)
-		}
+	givers := e.givers(a)
+	if len(givers) == 0 {
+		return
+	}
+	need := max(int64(e.share(a)/lowShare)-e.Rights(a), 0)
+	if _, err := e.ask(ctx, givers[0], a, min(uint64(need), crdt.MaxAmount), true); err != nil && ctx.Err() == nil {
+		e.m.log.Debug("no rights from a peer", "peer", givers[0].String(), "budget", a.Budget, "err", err)
 	}
 }
 
