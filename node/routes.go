@@ -62,7 +62,7 @@ func (v *view) route(m catalog.Model) router.ModelView {
 					Peer: n.ID, Node: v.name(n.ID), Local: n.State == mesh.StateSelf, Model: m.ID, Slot: s.Slot, Epoch: s.Epoch, Digest: s.Digest,
 					InFlight: s.InFlight, Slots: s.Slots,
 					Boot: uint64(s.PID), KVTokens: int64(s.Context) * int64(s.Slots), Priority: priority(m, s.Profile),
-					Lacks: s.Lacks,
+					Lacks: s.Lacks, Labels: v.settings[n.ID].Labels,
 				})
 			case s.State == catalog.ReplicaFailed || s.State == catalog.ReplicaQuarantined || s.State == catalog.ReplicaBackoff:
 				failed = append(failed, strings.Join(append([]string{fmt.Sprintf("%s: %s on %s", s.Reason, s.State, v.name(n.ID))}, s.LastLines...), "\n"))

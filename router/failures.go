@@ -52,7 +52,15 @@ func badKey(err error) *openai.Error {
 		Status: http.StatusUnauthorized, Type: openai.TypeAuthentication, Code: "invalid_api_key",
 		Message: "the API key is unknown or revoked", Hint: keyHint,
 	}
+	var ration *keys.RationError
 	switch {
+	case errors.As(err, &ration):
+		return &openai.Error{
+			Status: http.StatusTooManyRequests, Type: openai.TypeRateLimit, Code: "too_many_wrong_keys",
+			Message: err.Error(), Hint: keyHint, RetryAfter: ration.RetryAfter,
+		}
+	case errors.Is(err, keys.ErrExpired):
+		e.Message, e.Code = "the API key has expired", "expired_api_key"
 	case errors.Is(err, keys.ErrMalformed):
 		e.Message = "the API key is malformed: keys of this mesh start with " + keys.Prefix + " and have 77 characters"
 	case !errors.Is(err, keys.ErrUnknown):
@@ -62,6 +70,22 @@ func badKey(err error) *openai.Error {
 		}
 	}
 	return e
+}
+
+func noModelRight(view ModelView) *openai.Error {
+	return &openai.Error{
+		Status: http.StatusForbidden, Type: openai.TypePermission, Code: "model_not_allowed", Param: "model",
+		Message: fmt.Sprintf("this API key may not use the model %q", view.Model.Name),
+		Hint:    "GET /v1/models lists those that it may use",
+	}
+}
+
+func noNodeRight(view ModelView) *openai.Error {
+	return &openai.Error{
+		Status: http.StatusForbidden, Type: openai.TypePermission, Code: "node_not_allowed", Param: "model",
+		Message: fmt.Sprintf("no node that this API key may use has the model %q ready", view.Model.Name),
+		Hint:    "llmgw keys ls shows which labels a node must have for the key",
+	}
 }
 
 func noScope(scope string) *openai.Error {

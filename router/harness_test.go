@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -173,7 +174,10 @@ func (m *fakeMesh) set(peer string, serve func(relay.Stream)) {
 // fakeAuth knows keys by their text.
 type fakeAuth map[string]keys.Info
 
-func (a fakeAuth) Check(token string) (keys.Info, error) {
+func (a fakeAuth) CheckFrom(token string, client netip.Addr) (keys.Info, error) {
+	if !client.IsValid() {
+		return keys.Info{}, errors.New("no address")
+	}
 	info, ok := a[token]
 	switch {
 	case token == "broken-store":

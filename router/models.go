@@ -14,7 +14,7 @@ import (
 // models lists each model of the mesh once, loaded or not, and says of the
 // latter what to type.
 func (r *Router) models(t *request) {
-	views := r.views()
+	views := t.visible(r.views())
 	list := openai.ModelList{Object: "list", Data: make([]openai.Model, 0, len(views))}
 	for _, view := range views {
 		list.Data = append(list.Data, describe(view))
@@ -27,8 +27,8 @@ func (r *Router) models(t *request) {
 
 func (r *Router) oneModel(t *request) {
 	view, ok := r.cfg.Catalog.Resolve(t.route.model)
-	if !ok {
-		t.fail(unknownModel(t.route.model, r.names()))
+	if !ok || len(t.visible([]ModelView{view})) == 0 {
+		t.fail(unknownModel(t.route.model, t.names()))
 		return
 	}
 	t.json(describe(view))
@@ -40,9 +40,15 @@ func (r *Router) views() []ModelView {
 	})
 }
 
-func (r *Router) names() []string {
+// visible leaves of models those that the key may use.
+func (t *request) visible(views []ModelView) []ModelView {
+	return slices.DeleteFunc(views, func(v ModelView) bool { return !t.key.AllowsModel(modelNames(v.Model)...) })
+}
+
+// names lists what the request's key may ask for.
+func (t *request) names() []string {
 	var names []string
-	for _, view := range r.views() {
+	for _, view := range t.visible(t.r.views()) {
 		names = append(names, view.Model.Name)
 	}
 	return names

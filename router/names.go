@@ -103,7 +103,9 @@ func (i *inference) target(target string) (ModelView, *openai.Error) {
 	view, ok := r.cfg.Catalog.Resolve(model)
 	switch {
 	case !ok:
-		return view, unknownModel(model, r.names())
+		return view, unknownModel(model, i.t.names())
+	case !i.t.key.AllowsModel(modelNames(view.Model)...):
+		return view, noModelRight(view)
 	case view.Model.State == catalog.ModelStopped:
 		return view, stopped(view)
 	}
@@ -112,7 +114,29 @@ func (i *inference) target(target string) (ModelView, *openai.Error) {
 			return view, notOnNode(view, node)
 		}
 	}
+	if view, ok = i.allowed(view); !ok {
+		return view, noNodeRight(view)
+	}
 	return i.able(view)
+}
+
+// modelNames are all names of a model.
+func modelNames(m catalog.Model) []string { return append([]string{m.ID}, m.Aliases...) }
+
+// allowed leaves of the replicas those on nodes that the key may use. False:
+// there are some, and none of them is.
+func (i *inference) allowed(view ModelView) (ModelView, bool) {
+	if len(view.Replicas) == 0 {
+		return view, true
+	}
+	replicas := make([]Replica, 0, len(view.Replicas))
+	for _, c := range view.Replicas {
+		if i.t.key.AllowsNode(c.Labels) {
+			replicas = append(replicas, c)
+		}
+	}
+	view.Replicas = replicas
+	return view, len(replicas) > 0
 }
 
 // on leaves of the replicas those on a node, named by name or peer ID. False:

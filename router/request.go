@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -118,7 +119,11 @@ func (t *request) authenticate(scope string) *openai.Error {
 	if token == "" {
 		return noKey()
 	}
-	info, err := t.r.cfg.Auth.Check(token)
+	var trusted []netip.Prefix
+	if t.r.cfg.Trusted != nil {
+		trusted = t.r.cfg.Trusted()
+	}
+	info, err := t.r.cfg.Auth.CheckFrom(token, keys.ClientAddress(t.req, trusted))
 	if err != nil {
 		return badKey(err)
 	}

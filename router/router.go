@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"llmgw/mesh"
@@ -38,7 +39,8 @@ type Replica struct {
 	Weight   float64       // its share beside others; 0: 1
 	Priority int           // a lower one gets what a higher one cannot take
 
-	Lacks []catalog.Ability // what it is known not to be able to do
+	Lacks  []catalog.Ability // what it is known not to be able to do
+	Labels map[string]string // of its node
 }
 
 // ModelView is a model with what serves it now.
@@ -72,9 +74,9 @@ type Mesh interface {
 	Open(ctx context.Context, peer, protocol string) (mesh.Stream, error)
 }
 
-// Auth finds the key that a credential is; see keys.Keys.Check.
+// Auth finds the key that a credential is; see keys.Keys.CheckFrom.
 type Auth interface {
-	Check(token string) (keys.Info, error)
+	CheckFrom(token string, client netip.Addr) (keys.Info, error)
 }
 
 // Registry is where metrics are registered and read.
@@ -112,7 +114,9 @@ type Config struct {
 	// Alive says whether a member is heard now; nil: all are. It is asked for
 	// requests and must not block.
 	Alive  func(peer string) bool
-	Limits relay.Limits // zero: relay.DefaultLimits
+	// Trusted are the proxies whose word on where a client is counts; nil: none.
+	Trusted func() []netip.Prefix
+	Limits  relay.Limits // zero: relay.DefaultLimits
 	// Quotas admits requests and counts what they use; nil: there are none.
 	Quotas Limits
 	// Demand asks for a replica while a request waits for one; nil: requests wait
