@@ -11,7 +11,7 @@ import (
 const (
 	// tellBusy, tellQuiet and tellAll are how long counts may wait to be told: of a
 	// limit that is over busy, of others, and of those that changed by less than
-	// little of their limit.
+	// little of their limit over all heads.
 	tellBusy  = 100 * time.Millisecond
 	tellQuiet = 250 * time.Millisecond
 	tellAll   = time.Second
@@ -122,23 +122,22 @@ func (l *Limiter) told(m *meter, now time.Time) {
 
 // due says whether the changes of a meter should be told now.
 func (l *Limiter) due(m *meter, now time.Time) bool {
-	passed := now.Sub(m.told) + slack
-	if passed < tellBusy {
+	passed := now.Sub(m.told)
+	if passed < tellBusy-slack {
 		return false
 	}
-	if passed >= tellAll || l.read(m, now).taken > busy*float64(m.limit) {
+	if passed >= tellAll-slack || l.read(m, now).taken > busy*float64(m.limit) {
 		return true
 	}
-	return passed >= tellQuiet && l.moved(m) >= little*float64(m.limit)
+	// All heads together leave out no more than little.
+	return passed >= tellQuiet-slack && l.moved(m)*float64(l.heads.count()) >= little*float64(m.limit)
 }
 
 // moved is how much a meter changed since it was told.
 func (l *Limiter) moved(m *meter) float64 {
 	sum := uint64(0)
 	for _, p := range m.panes {
-		sum = add(sum, p.own.Used-p.told.Used)
-		sum = add(sum, p.own.Up-p.told.Up)
-		sum = add(sum, p.own.Down-p.told.Down)
+		sum = add(sum, max(p.own.Used-p.told.Used, p.own.Up-p.told.Up, p.own.Down-p.told.Down))
 	}
 	return float64(sum)
 }

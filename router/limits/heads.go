@@ -82,20 +82,26 @@ func (h *heads) wrote(peer string, by crdt.Incarnation) (ok, news bool) {
 	return true, !known || had != by
 }
 
-// turn says whether this head may take what is too little to be shared.
-func (h *heads) turn(now time.Time) bool {
+// turn says whether this head is one of the n whose turn it is to take what is too
+// little to be shared. The last of them has just come in, and listens for a horizon.
+func (h *heads) turn(now time.Time, n int) bool {
 	slot, in := slotOf(now)
-	return in >= turnTime/2 && h.list[slot%int64(len(h.list))] == h.self
+	at := h.place(slot)
+	return at < n-1 || at == n-1 && in >= horizon
+}
+
+// place is how many turns after slot this head's is.
+func (h *heads) place(slot int64) int {
+	n := int64(len(h.list))
+	return int((int64(slices.Index(h.list, h.self)) - slot%n + n) % n)
 }
 
 // untilTurn is the time to the next one.
 func (h *heads) untilTurn(now time.Time) time.Duration {
 	slot, in := slotOf(now)
-	n := int64(len(h.list))
-	away := (int64(slices.Index(h.list, h.self)) - slot%n + n) % n
-	wait := time.Duration(away)*turnTime + turnTime/2 - in
+	wait := time.Duration(h.place(slot))*turnTime + horizon - in
 	if wait <= 0 {
-		wait += time.Duration(n) * turnTime
+		wait += time.Duration(len(h.list)) * turnTime
 	}
 	return wait
 }

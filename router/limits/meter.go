@@ -25,6 +25,7 @@ type pane struct {
 	own    crdt.WindowCount
 	told   crdt.WindowCount  // what the others were told of own
 	others uint64            // used and held by the other heads
+	quiet  uint64            // of others: by heads that are not heard now
 	asked  uint64            // what the other heads were asked for, refusals included
 	grants map[string]uint64 // by peer: what this head, as owner, let others hold
 	fresh  bool              // others and asked hold
@@ -75,22 +76,25 @@ func (l *Limiter) peek(m *meter, window int64) *pane {
 // sum reads what the other heads counted. What heads hold that are dead or were
 // started anew since, ended with them.
 func (l *Limiter) sum(m *meter, p *pane) {
-	p.others, p.asked, p.fresh = 0, 0, true
+	p.others, p.quiet, p.asked, p.fresh = 0, 0, 0, true
 	ups := map[string]uint64{}
 	for _, e := range p.set.All() {
 		if e.By == l.cfg.Self {
 			continue
 		}
-		p.asked = add(p.asked, e.Count.Up)
-		p.others = add(p.others, e.Count.Used)
 		peer, live := l.heads.holder(e.By)
-		if !live {
-			continue
+		count := e.Count.Used
+		if live && e.Count.Up > e.Count.Down {
+			count = add(count, e.Count.Up-e.Count.Down)
 		}
-		if e.Count.Up > e.Count.Down {
-			p.others = add(p.others, e.Count.Up-e.Count.Down)
+		if live {
+			ups[peer] = e.Count.Up
 		}
-		ups[peer] = e.Count.Up
+		if l.heads.silent[peer] {
+			p.quiet = add(p.quiet, count)
+		}
+		p.asked = add(p.asked, e.Count.Up)
+		p.others = add(p.others, count)
 	}
 	for peer, granted := range p.grants {
 		if l.heads.live(peer) && granted > ups[peer] {
@@ -112,6 +116,7 @@ type level struct {
 	elapsed       float64 // of the window, 0 to 1
 	now, last     float64 // taken in this window, and in the one before
 	taken         float64 // in the minute back from now; of parallel requests: now
+	quiet         float64 // of taken: by heads that are not heard now
 	asked, others float64 // of this and the last window: by all, by the other heads
 }
 
@@ -123,10 +128,12 @@ func (l *Limiter) read(m *meter, now time.Time) level {
 	last, this, next := l.peek(m, w-1), l.peek(m, w), l.peek(m, w+1)
 	v.now = float64(this.total()) + float64(next.total())
 	v.last = float64(last.total())
-	v.taken = v.now + v.last*(1-v.elapsed)
+	old := 1 - v.elapsed
 	if m.parallel() {
-		v.taken = v.now + v.last
+		old = 1
 	}
+	v.taken = v.now + v.last*old
+	v.quiet = float64(this.quiet) + float64(next.quiet) + float64(last.quiet)*old
 	v.others = float64(last.asked) + float64(this.asked) + float64(next.asked)
 	v.asked = v.others + float64(last.own.Up) + float64(this.own.Up)
 	return v

@@ -10,11 +10,11 @@ const (
 	// what they admit meanwhile and it has not heard of yet fits above it.
 	busy = 0.8
 	// horizon is how old what a head knows of the others may be: a message waits
-	// 100 ms to be sent, travels, and may be lost once.
-	horizon = 300 * time.Millisecond
+	// 100 ms to be sent, travels as long, and may be lost twice.
+	horizon = 400 * time.Millisecond
 	// turnTime is one turn of a head, when what remains is less than each head's
-	// share would have to be. In its first half it only listens, so that what was
-	// admitted in the turn before is known.
+	// share would have to be. At first it only listens for a horizon, so that what
+	// was admitted in the turn before is known.
 	turnTime = 2 * horizon
 	// floor is the part of what remains that is divided evenly among heads; the rest
 	// goes by what they are asked for.
@@ -35,13 +35,15 @@ type verdict struct {
 // of each other by now: what remains now, plus what this head admitted since. Each
 // head admits within a horizon no more than its share of R; the shares add up to
 // one, so all together admit no more than R before they hear of it. Heads that are
-// not heard keep their part of the limit.
+// not heard keep their part of the limit, and what they took of it counts for it.
 func (l *Limiter) judge(m *meter, limit, amount uint64, policy Policy, now time.Time) verdict {
 	v := verdict{view: l.read(m, now)}
 	m.limit = limit
 	want, top := float64(amount), float64(limit)
 	if policy != Loose {
-		top *= l.heads.heard()
+		part := top * (1 - l.heads.heard())
+		top -= part
+		v.view.taken -= min(v.view.quiet, part)
 	}
 	remains := top - v.view.taken
 	if want > remains+1e-6 {
@@ -57,7 +59,7 @@ func (l *Limiter) judge(m *meter, limit, amount uint64, policy Policy, now time.
 	switch {
 	case recent+want <= mine:
 		v.ok = true
-	case want > mine && l.heads.turn(now):
+	case want > mine && recent == 0 && l.heads.turn(now, int((remains+recent)/want)):
 		v.ok = true
 	default:
 		v.short, v.wait = true, max(l.heads.untilTurn(now), time.Second)
