@@ -27,6 +27,14 @@ type escrowAsk struct {
 	Need   uint64 `cbor:"5,keyasint,omitempty"` // micro-units, for a request that waits
 	// Spare says that nothing waits: the giver keeps at least as much as it gives.
 	Spare bool `cbor:"6,keyasint,omitempty"`
+	// Total is how large the budget is set to be: asked of the steward, who mints.
+	Total uint64 `cbor:"7,keyasint,omitempty"`
+}
+
+// of names the account.
+func (a escrowAsk) of(account crdt.Account) escrowAsk {
+	a.Budget, a.Period = []byte(account.Budget), []byte(account.Period)
+	return a
 }
 
 func (a escrowAsk) account() crdt.Account {
@@ -34,7 +42,7 @@ func (a escrowAsk) account() crdt.Account {
 }
 
 func (a escrowAsk) check() error {
-	if len(a.Budget) > crdt.MaxNameBytes || len(a.Period) > crdt.MaxNameBytes || a.Need > crdt.MaxAmount {
+	if len(a.Budget) > crdt.MaxNameBytes || len(a.Period) > crdt.MaxNameBytes || max(a.Need, a.Total) > crdt.MaxAmount {
 		return fmt.Errorf("question for %d of a budget named by %d bytes: %w", a.Need, len(a.Budget)+len(a.Period), errFrame)
 	}
 	return nil
@@ -49,7 +57,7 @@ type escrowAnswer struct {
 var errNoGift = errors.New("no rights to give")
 
 // ask has a peer give rights to this box. It says whether there are more than before.
-func (e *Escrow) ask(ctx context.Context, p peer.ID, a crdt.Account, need uint64, spare bool) (gained bool, err error) {
+func (e *Escrow) ask(ctx context.Context, p peer.ID, ask escrowAsk) (gained bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, escrowWait)
 	defer cancel()
 	s, err := e.m.open(ctx, p, protocolEscrow)
@@ -58,22 +66,20 @@ func (e *Escrow) ask(ctx context.Context, p peer.ID, a crdt.Account, need uint64
 	}
 	stop := context.AfterFunc(ctx, func() { s.Reset() })
 	defer stop()
-	before := e.Rights(a)
-	if err := e.askOver(s, a, need, spare); err != nil {
+	before := e.Rights(ask.account())
+	if err := e.askOver(s, ask); err != nil {
 		s.Reset()
 		e.m.warden.blame(p, err)
 		return false, fmt.Errorf("ask %s for rights: %w", p, err)
 	}
 	s.Close()
-	return e.Rights(a) > before, nil
+	return e.Rights(ask.account()) > before, nil
 }
 
-func (e *Escrow) askOver(s *stream, a crdt.Account, need uint64, spare bool) error {
-	v, self := e.m.view.Load(), e.m.store.ID()
-	err := e.m.writeSync(s, escrowAsk{
-		Mesh: v.mesh[:], Budget: []byte(a.Budget), Period: []byte(a.Period), Store: uint64(self), Need: need, Spare: spare,
-	})
-	if err != nil {
+func (e *Escrow) askOver(s *stream, ask escrowAsk) error {
+	v := e.m.view.Load()
+	ask.Mesh, ask.Store = v.mesh[:], uint64(e.m.store.ID())
+	if err := e.m.writeSync(s, ask); err != nil {
 		return err
 	}
 	var answer escrowAnswer
@@ -88,7 +94,7 @@ func (e *Escrow) askOver(s *stream, a crdt.Account, need uint64, spare bool) err
 	if err != nil {
 		return err
 	}
-	if !tellsOf(money, a, crdt.ReplicaID(h.Store)) {
+	if !tellsOf(money, ask.account(), crdt.ReplicaID(h.Store)) {
 		e.m.warden.offence(s.peer(), offenceWriter)
 		return fmt.Errorf("rights of others than the giver: %w", errFrame)
 	}
@@ -154,6 +160,9 @@ func (e *Escrow) give(generation uint64, ask escrowAsk) error {
 	if e.m.view.Load().generation != generation {
 		return errMeshReplaced
 	}
+	if err := e.follow(a, ask.Total); err != nil {
+		return err
+	}
 	want := max(e.Total(a)/leastGift, 2*ask.Need)
 	if e.onDisk(a) < int64(want) {
 		e.putBack(a, 0)
@@ -172,6 +181,20 @@ func (e *Escrow) give(generation uint64, ask escrowAsk) error {
 		return fmt.Errorf("give rights: %w", err)
 	}
 	return nil
+}
+
+// follow has the steward make a budget as large as an asker has it: it may serve no request of that budget itself. A cut takes
+// what is here.
+func (e *Escrow) follow(a crdt.Account, total uint64) error {
+	has := e.Total(a)
+	if total == 0 || total == has || e.m.steward() != e.m.self {
+		return nil
+	}
+	if total > has {
+		return e.raise(a, total)
+	}
+	_, err := e.burnOwn(a, total)
+	return err
 }
 
 // ownCells encodes the cells of an escrow that this box's store writes.

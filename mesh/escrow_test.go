@@ -59,23 +59,23 @@ func (b *box) crash() {
 
 // takers spend the hard budget on all boxes at once until nobody gets any more, and say how
 // much was taken. Some of what is taken goes back.
-func takers(t *testing.T, boxes ...*box) uint64 {
+func takers(t *testing.T, total uint64, boxes ...*box) uint64 {
 	t.Helper()
 	var taken atomic.Uint64
 	var all sync.WaitGroup
 	for i, b := range boxes {
 		for j := range 3 {
-			all.Go(func() { taken.Add(takeAll(t, b, uint64(i+3*j))) })
+			all.Go(func() { taken.Add(takeAll(t, b, total, uint64(i+3*j))) })
 		}
 	}
 	all.Wait()
 	return taken.Load()
 }
 
-func takeAll(t *testing.T, b *box, seed uint64) (taken uint64) {
+func takeAll(t *testing.T, b *box, total, seed uint64) (taken uint64) {
 	for n := uint64(0); ; n++ {
 		cost := 1 + (7*n+3*seed)%40
-		err := b.mesh.Escrow().Take(context.Background(), budget, cost)
+		err := b.mesh.Escrow().Take(context.Background(), budget, total, cost)
 		switch {
 		case err == nil:
 			b.mesh.Escrow().Return(budget, cost/4)
@@ -94,8 +94,12 @@ func takeAll(t *testing.T, b *box, seed uint64) (taken uint64) {
 func TestHardBudgetIsNeverOverspent(t *testing.T) {
 	t.Parallel()
 	boxes := newBoxes(t, 5)
-	mint(t, hardTotal, boxes...)
-	taken := takers(t, boxes...)
+	_, others := stewardOf(t, boxes...)
+	// One who is not asked anything itself mints when others ask.
+	if err := others[0].mesh.Escrow().Take(context.Background(), budget, hardTotal, 1); err != nil {
+		t.Fatal(err)
+	}
+	taken := takers(t, hardTotal, boxes...)
 	if taken > hardTotal || taken < hardTotal*9/10 {
 		t.Errorf("%d of %d were taken", taken, hardTotal)
 	}
@@ -116,7 +120,7 @@ func TestHardBudgetAcrossACut(t *testing.T) {
 	left, right := boxes[:2], boxes[2:]
 	taken := uint64(0)
 	for _, b := range boxes {
-		if err := b.mesh.Escrow().Take(context.Background(), budget, 500); err != nil {
+		if err := b.mesh.Escrow().Take(context.Background(), budget, hardTotal, 500); err != nil {
 			t.Fatal(err)
 		}
 		taken += 500
@@ -127,14 +131,14 @@ func TestHardBudgetAcrossACut(t *testing.T) {
 		}
 	}
 	each((*box).kill, right...)
-	gotLeft := takers(t, left...)
+	gotLeft := takers(t, hardTotal, left...)
 	each((*box).kill, left...)
 	each((*box).start, right...)
 	allLive(t, right...)
-	gotRight := takers(t, right...)
+	gotRight := takers(t, hardTotal, right...)
 	each((*box).start, left...)
 	allLive(t, boxes...)
-	taken += gotLeft + gotRight + takers(t, boxes...)
+	taken += gotLeft + gotRight + takers(t, hardTotal, boxes...)
 	if taken > hardTotal || taken < hardTotal*9/10 || gotLeft == 0 || gotRight == 0 {
 		t.Errorf("%d of %d were taken, %d and %d behind the cut", taken, hardTotal, gotLeft, gotRight)
 	}
@@ -160,14 +164,14 @@ func TestRightsOfAKilledBoxAreStranded(t *testing.T) {
 	survivors := slices.DeleteFunc(slices.Clone(boxes), func(b *box) bool { return b == dies })
 	taken := uint64(0)
 	for range 21 {
-		if err := dies.mesh.Escrow().Take(context.Background(), budget, 100); err != nil {
+		if err := dies.mesh.Escrow().Take(context.Background(), budget, hardTotal, 100); err != nil {
 			t.Fatal(err)
 		}
 		taken += 100
 	}
 	dies.crash()
 	stranded := dies.rightsOnDisk()
-	taken += takers(t, survivors...)
+	taken += takers(t, hardTotal, survivors...)
 	if taken > hardTotal-stranded || stranded == 0 {
 		t.Errorf("%d of %d were taken although %d are on a box that is dead", taken, hardTotal, stranded)
 	}
@@ -176,7 +180,7 @@ func TestRightsOfAKilledBoxAreStranded(t *testing.T) {
 		t.Errorf("rights of %d became %d by a crash", stranded, rights)
 	}
 	allLive(t, boxes...)
-	if taken += takers(t, boxes...); taken > hardTotal {
+	if taken += takers(t, hardTotal, boxes...); taken > hardTotal {
 		t.Errorf("%d of %d were taken", taken, hardTotal)
 	}
 }
@@ -211,7 +215,7 @@ func TestRightsOfARolledBackDiskAreNotSpentAgain(t *testing.T) {
 	allLive(t, boxes...)
 	taken := uint64(0)
 	for range 10 {
-		if err := boxes[0].mesh.Escrow().Take(context.Background(), budget, hardTotal/20); err != nil {
+		if err := boxes[0].mesh.Escrow().Take(context.Background(), budget, hardTotal, hardTotal/20); err != nil {
 			t.Fatal(err)
 		}
 		taken += hardTotal / 20
@@ -225,7 +229,7 @@ func TestRightsOfARolledBackDiskAreNotSpentAgain(t *testing.T) {
 	boxes[0].dir = old
 	boxes[0].start()
 	allLive(t, boxes...)
-	if taken += takers(t, boxes...); taken > hardTotal {
+	if taken += takers(t, hardTotal, boxes...); taken > hardTotal {
 		t.Errorf("%d of %d were taken", taken, hardTotal)
 	}
 	if boxes[0].store.ID() == was {
@@ -244,21 +248,21 @@ func TestRaiseAndCut(t *testing.T) {
 		t.Fatalf("one who is no steward minted %d", got)
 	}
 	mint(t, 1000, boxes...)
-	if err := others[0].mesh.Escrow().Take(context.Background(), budget, 300); err != nil {
+	if err := others[0].mesh.Escrow().Take(context.Background(), budget, 1000, 300); err != nil {
 		t.Fatal(err)
 	}
 	mint(t, 5000, boxes...)
 	if got := steward.mesh.Escrow().Total(budget); got != 5000 {
 		t.Errorf("raised to %d", got)
 	}
-	if err := others[1].mesh.Escrow().Take(context.Background(), budget, 2000); err != nil {
+	if err := others[1].mesh.Escrow().Take(context.Background(), budget, 5000, 2000); err != nil {
 		t.Fatal(err)
 	}
 	mint(t, 2500, boxes...)
 	if got := steward.mesh.Escrow().Total(budget); got != 2500 {
 		t.Errorf("cut to %d", got)
 	}
-	if taken := takers(t, boxes...); 2300+taken > 2500 {
+	if taken := takers(t, 2500, boxes...); 2300+taken > 2500 {
 		t.Errorf("%d of 2500 were taken", 2300+taken)
 	}
 	mint(t, 100, boxes...)
@@ -273,23 +277,23 @@ func TestTakesThatCannotBe(t *testing.T) {
 	ctx := context.Background()
 	b := newBox(t, "b")
 	e := b.mesh.Escrow()
-	if err := e.Take(ctx, budget, 1); !errors.Is(err, crdt.ErrRights) {
+	if err := e.Take(ctx, budget, 0, 1); !errors.Is(err, crdt.ErrRights) {
 		t.Errorf("of nothing: %v", err)
 	}
-	if err := e.Take(ctx, budget, 0); err != nil {
+	if err := e.Take(ctx, budget, 0, 0); err != nil {
 		t.Errorf("nothing: %v", err)
 	}
-	if err := e.Take(ctx, budget, crdt.MaxAmount+1); !errors.Is(err, crdt.ErrTooLarge) {
+	if err := e.Take(ctx, budget, 0, crdt.MaxAmount+1); !errors.Is(err, crdt.ErrTooLarge) {
 		t.Errorf("too much: %v", err)
 	}
 	if err := e.Mint(ctx, budget, crdt.MaxAmount+1); !errors.Is(err, crdt.ErrTooLarge) {
 		t.Errorf("minted: %v", err)
 	}
 	mint(t, 100, b)
-	if err := e.Take(ctx, budget, 101); !errors.Is(err, crdt.ErrRights) || e.Rights(budget) != 100 {
+	if err := e.Take(ctx, budget, 100, 101); !errors.Is(err, crdt.ErrRights) || e.Rights(budget) != 100 {
 		t.Errorf("more than there is: %v, rights %d", err, e.Rights(budget))
 	}
-	if err := e.Take(ctx, budget, 60); err != nil {
+	if err := e.Take(ctx, budget, 100, 60); err != nil {
 		t.Fatal(err)
 	}
 	e.Return(budget, 10)
@@ -300,7 +304,7 @@ func TestTakesThatCannotBe(t *testing.T) {
 	eventually(t, "it is overdrawn", func() bool { return e.Rights(budget) == -20 })
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := e.Take(ended, budget, 1); err == nil {
+	if err := e.Take(ended, budget, 100, 1); err == nil {
 		t.Error("taken by one who is gone, of nothing")
 	}
 }
@@ -311,7 +315,7 @@ func TestLooseRightsAreKeptOverARestart(t *testing.T) {
 	b := newBox(t, "b")
 	mint(t, 1000, b)
 	for range 5 {
-		if err := b.mesh.Escrow().Take(context.Background(), budget, 10); err != nil {
+		if err := b.mesh.Escrow().Take(context.Background(), budget, 1000, 10); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -321,7 +325,7 @@ func TestLooseRightsAreKeptOverARestart(t *testing.T) {
 	if got := b.mesh.Escrow().Rights(budget); got != 970 {
 		t.Errorf("rights %d", got)
 	}
-	if err := b.mesh.Escrow().Take(context.Background(), budget, 900); err != nil {
+	if err := b.mesh.Escrow().Take(context.Background(), budget, 1000, 900); err != nil {
 		t.Fatal(err)
 	}
 	b.mesh.Escrow().Return(budget, 900)
@@ -368,7 +372,7 @@ func TestHostileQuestionsForRights(t *testing.T) {
 	if got := a.mesh.Escrow().Rights(budget); got != 1000 {
 		t.Errorf("rights of %d are left", got)
 	}
-	if err := b.mesh.Escrow().Take(context.Background(), budget, 10); err != nil {
+	if err := b.mesh.Escrow().Take(context.Background(), budget, 1000, 10); err != nil {
 		t.Error(err)
 	}
 }
@@ -404,7 +408,7 @@ func TestLowBoxesAskBeforeTheyAreShort(t *testing.T) {
 	mint(t, 1000, boxes...)
 	_, others := stewardOf(t, boxes...)
 	poor := others[0].mesh.Escrow()
-	if err := poor.Take(context.Background(), budget, 1); err != nil {
+	if err := poor.Take(context.Background(), budget, 1000, 1); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it has a quarter of its share", func() bool {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -109,10 +110,10 @@ func (e *Escrow) use(a crdt.Account, fn func(p *purse)) *purse {
 }
 
 // Take reserves micros of a hard budget for a request. It is counted as used, on disk, when Take returns nil; what the
-// request did not cost goes back by Return. When this box is short it asks the live peers, those with the most rights
-// first. crdt.ErrRights: nobody who was reached has enough. The first call of a process waits up to 3 s until a peer has
-// told what it holds for this box.
-func (e *Escrow) Take(ctx context.Context, a crdt.Account, micros uint64) error {
+// request did not cost goes back by Return. total is how large the budget is set to be: the steward mints what is missing,
+// see Mint. When this box is short it asks the live peers, those with the most rights first. crdt.ErrRights: nobody who
+// was reached has enough. The first call of a process waits up to 3 s until a peer has told what it holds for this box.
+func (e *Escrow) Take(ctx context.Context, a crdt.Account, total, micros uint64) error {
 	if micros > crdt.MaxAmount {
 		return fmt.Errorf("take %d micro-units: %w", micros, crdt.ErrTooLarge)
 	}
@@ -134,7 +135,7 @@ func (e *Escrow) Take(ctx context.Context, a crdt.Account, micros uint64) error 
 		return fmt.Errorf("take %d micro-units: %w", micros, ctx.Err())
 	}
 	defer func() { <-p.turn }()
-	if err := e.takeInTurn(ctx, a, micros); err != nil {
+	if err := e.takeInTurn(ctx, a, total, micros); err != nil {
 		return fmt.Errorf("take %d micro-units of %s: %w", micros, a.Budget, err)
 	}
 	e.checkLow(a)
@@ -142,16 +143,19 @@ func (e *Escrow) Take(ctx context.Context, a crdt.Account, micros uint64) error 
 }
 
 // takeInTurn draws from the disk, and asks peers when there is not enough.
-func (e *Escrow) takeInTurn(ctx context.Context, a crdt.Account, micros uint64) error {
+func (e *Escrow) takeInTurn(ctx context.Context, a crdt.Account, total, micros uint64) error {
 	if err := e.m.AwaitMoney(ctx); err != nil {
+		return err
+	}
+	if err := e.Mint(ctx, a, total); err != nil {
 		return err
 	}
 	err := e.draw(a, micros)
 	if !errors.Is(err, crdt.ErrRights) || e.isDry(a) {
 		return err
 	}
-	for _, p := range e.givers(a) {
-		gained, err := e.ask(ctx, p, a, micros, false)
+	for _, p := range e.givers(a, total) {
+		gained, err := e.ask(ctx, p, escrowAsk{Total: total, Need: micros}.of(a))
 		if err != nil {
 			e.m.log.Debug("no rights from a peer", "peer", p.String(), "budget", a.Budget, "err", err)
 		}
@@ -303,12 +307,12 @@ func (e *Escrow) sweep(ctx context.Context, a crdt.Account) {
 	if !low || !e.low(a) {
 		return
 	}
-	givers := e.givers(a)
+	givers := e.givers(a, 0)
 	if len(givers) == 0 {
 		return
 	}
 	need := max(int64(e.share(a)/lowShare)-e.Rights(a), 0)
-	if _, err := e.ask(ctx, givers[0], a, min(uint64(need), crdt.MaxAmount), true); err != nil && ctx.Err() == nil {
+	if _, err := e.ask(ctx, givers[0], escrowAsk{Need: min(uint64(need), crdt.MaxAmount), Spare: true}.of(a)); err != nil && ctx.Err() == nil {
 		e.m.log.Debug("no rights from a peer", "peer", givers[0].String(), "budget", a.Budget, "err", err)
 	}
 }
@@ -342,23 +346,29 @@ func (e *Escrow) close() {
 	}
 }
 
-// givers are the live peers, those with the most rights first, as far as is known here.
-func (e *Escrow) givers(a crdt.Account) []peer.ID {
-	rights := map[peer.ID]int64{}
+// givers are the live peers, those with the most rights first, as far as is known here; before them the steward, when the
+// budget is set to more than what was minted.
+func (e *Escrow) givers(a crdt.Account, total uint64) []peer.ID {
+	rank := map[peer.ID]int64{}
 	var out []peer.ID
 	for _, p := range e.m.links.live() {
 		if id, ok := e.m.authors.store(p); ok {
-			rights[p], _ = e.m.store.Rights(a, id)
+			rank[p], _ = e.m.store.Rights(a, id)
 			out = append(out, p)
 		}
 	}
-	slices.SortFunc(out, func(x, y peer.ID) int { return cmp.Or(cmp.Compare(rights[y], rights[x]), cmp.Compare(x, y)) })
+	if e.Total(a) < total {
+		rank[e.m.steward()] = math.MaxInt64
+	}
+	slices.SortFunc(out, func(x, y peer.ID) int { return cmp.Or(cmp.Compare(rank[y], rank[x]), cmp.Compare(x, y)) })
 	return out
 }
 
 // Steward is the peer ID of the member that alone mints rights: the one that joined first of those in the roster, dead or
 // not. Both sides of a cut agree on it.
-func (m *Mesh) Steward() string {
+func (m *Mesh) Steward() string { return m.steward().String() }
+
+func (m *Mesh) steward() peer.ID {
 	r := m.view.Load().roster
 	var first *member
 	for p, other := range r.members {
@@ -370,19 +380,19 @@ func (m *Mesh) Steward() string {
 		}
 	}
 	if first == nil {
-		return m.Self()
+		return m.self
 	}
-	return first.id.String()
+	return first.id
 }
 
 // Mint makes a hard budget as large as total: on a raise the steward mints, on a cut it burns rights, those of others too,
 // as far as they are not used. It does nothing on other boxes, and when the budget is that large already; so every box
-// may call it whenever a budget is set or a period begins.
+// may call it whenever a budget is set. While the steward is away, nobody has rights in a period that begins.
 func (e *Escrow) Mint(ctx context.Context, a crdt.Account, total uint64) error {
 	if total > crdt.MaxAmount {
 		return fmt.Errorf("mint %d micro-units: %w", total, crdt.ErrTooLarge)
 	}
-	if e.m.Steward() != e.m.Self() || e.Total(a) == total {
+	if e.Total(a) == total || e.m.steward() != e.m.self {
 		return nil
 	}
 	if err := e.m.AwaitMoney(ctx); err != nil {
@@ -391,6 +401,11 @@ func (e *Escrow) Mint(ctx context.Context, a crdt.Account, total uint64) error {
 	if e.Total(a) > total {
 		return e.burn(ctx, a, total)
 	}
+	return e.raise(a, total)
+}
+
+// raise mints what is missing.
+func (e *Escrow) raise(a crdt.Account, total uint64) error {
 	err := e.m.store.UpdateEscrow(a, func(self crdt.ReplicaID, es *crdt.Escrow) error {
 		if has := es.Total(); has < total {
 			return es.Mint(self, total-has)
@@ -405,27 +420,33 @@ func (e *Escrow) Mint(ctx context.Context, a crdt.Account, total uint64) error {
 
 // burn takes the rights of this box until the budget is no larger than total, and asks for those of others.
 func (e *Escrow) burn(ctx context.Context, a crdt.Account, total uint64) error {
-	var left uint64
-	once := func() error {
-		e.putBack(a, 0)
-		return e.m.store.UpdateEscrow(a, func(self crdt.ReplicaID, es *crdt.Escrow) error {
-			much := es.Total() - min(es.Total(), total)
-			now := min(much, uint64(max(es.Rights(self), 0)))
-			left = much - now
-			return es.Transfer(self, crdt.Burned, now)
-		})
-	}
-	if err := once(); err != nil || left == 0 || e.isDry(a) {
+	left, err := e.burnOwn(a, total)
+	if err != nil || left == 0 || e.isDry(a) {
 		return err
 	}
-	for _, p := range e.givers(a) {
-		if gained, err := e.ask(ctx, p, a, left, false); err != nil || !gained {
+	for _, p := range e.givers(a, 0) {
+		if gained, err := e.ask(ctx, p, escrowAsk{Need: left}.of(a)); err != nil || !gained {
 			continue
 		}
-		if err := once(); err != nil || left == 0 {
+		if left, err = e.burnOwn(a, total); err != nil || left == 0 {
 			return err
 		}
 	}
 	e.use(a, func(p *purse) { p.dry = e.m.now().Add(dryFor) })
 	return ctx.Err() // what is left was used, or is on boxes that are away
+}
+
+// burnOwn burns what this box has, and says how much is still too much.
+func (e *Escrow) burnOwn(a crdt.Account, total uint64) (left uint64, err error) {
+	e.putBack(a, 0)
+	err = e.m.store.UpdateEscrow(a, func(self crdt.ReplicaID, es *crdt.Escrow) error {
+		much := es.Total() - min(es.Total(), total)
+		now := min(much, uint64(max(es.Rights(self), 0)))
+		left = much - now
+		return es.Transfer(self, crdt.Burned, now)
+	})
+	if err != nil {
+		return left, fmt.Errorf("burn: %w", err)
+	}
+	return left, nil
 }

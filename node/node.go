@@ -168,6 +168,7 @@ func (n *Node) Run(ctx context.Context) error {
 	start(ctx, "engines", n.findEngines)
 	start(ctx, "control loop", n.control)
 	start(ctx, "declared models", n.declare)
+	start(ctx, "books", n.books().run)
 	servers := n.servers()
 	for name, s := range servers {
 		start(ctx, name, s.run)

@@ -1,0 +1,125 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"llmgw/crdt"
+	"llmgw/crdt/store"
+)
+
+// ledgerAt is a store whose clock the test sets.
+func ledgerAt(t *testing.T, now *time.Time) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.TempDir(), store.Options{Now: func() time.Time { return *now }, Group: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestBooksAreClosedOnceAllMembersWereHeard(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	s := ledgerAt(t, &now)
+	var out bytes.Buffer
+	complete, all := now, false
+	b := books{store: s, complete: func() (time.Time, bool) { return complete, all }, now: func() time.Time { return now }, log: slog.New(slog.NewTextHandler(&out, nil))}
+	periods := []string{"2026-11-20", "2026-11", "total"}
+	for _, p := range periods {
+		u := store.Usage{Record: []byte(p), Charges: []store.Charge{{Account: crdt.Account{Budget: "key:a:micros", Period: p}, Micros: 5}}}
+		if err := s.RecordUsage(u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	folded := func() (out []string) {
+		m, _ := s.MoneyIn(crdt.MoneySums{})
+		for _, f := range m.Folds {
+			out = append(out, f.Account.Period)
+		}
+		return out
+	}
+	for _, step := range []struct {
+		name string
+		now  time.Time
+		all  bool
+		want string
+	}{
+		{"the day is not over", now, true, ""},
+		{"the day is over, and one member was not heard", now.AddDate(0, 0, 2), false, ""},
+		{"all were heard since", now.AddDate(0, 0, 2), true, "2026-11-20"},
+		{"the month is over, and one member stays away", now.AddDate(0, 0, 20), false, "2026-11-20"},
+		{"it was waited for", now.AddDate(0, 0, 30), false, "2026-11,2026-11-20"},
+		{"a total is never over", now.AddDate(20, 0, 0), true, "2026-11,2026-11-20"},
+	} {
+		now, complete, all = step.now, step.now, step.all
+		if err := b.close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(folded(), ","); got != step.want {
+			t.Errorf("%s: folded %q, want %q", step.name, got, step.want)
+		}
+	}
+	if got := strings.Count(out.String(), "was folded"); got != 2 {
+		t.Errorf("it was said %d times:\n%s", got, out.String())
+	}
+	for _, p := range periods {
+		if got := s.Spent(crdt.Account{Budget: "key:a:micros", Period: p}); got != 5 {
+			t.Errorf("spent %d in %s", got, p)
+		}
+	}
+}
+
+func TestOldUsageRecordsGo(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	s := ledgerAt(t, &now)
+	var out bytes.Buffer
+	b := books{store: s, complete: func() (time.Time, bool) { return now, true }, now: func() time.Time { return now }, log: slog.New(slog.NewTextHandler(&out, nil))}
+	for range 4 {
+		if err := s.RecordUsage(store.Usage{Record: []byte(now.Format(time.DateOnly))}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.AddDate(0, 0, 40)
+	}
+	now = now.AddDate(0, 0, -40) // the day of the last record
+	if err := b.close(); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	if err := s.UsageRecords(0, func(_ uint64, r []byte) bool { left = append(left, string(r)); return true }); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(left, ","); got != "2026-12-30,2027-02-08,2027-03-20" || !strings.Contains(out.String(), "old usage records were dropped") {
+		t.Errorf("left %q\n%s", got, out.String())
+	}
+}
+
+func TestHardBudgetsOfADaemonAlone(t *testing.T) {
+	d := start(t, t.TempDir())
+	defer d.stop()
+	r := rights{escrow: d.mesh.Escrow(), log: d.Node.log}
+	a := crdt.Account{Budget: "key:a:micros", Period: "2026-11"}
+	ctx := context.Background()
+	if err := r.Take(ctx, a, 100, 60); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Take(ctx, a, 100, 60); !errors.Is(err, crdt.ErrRights) {
+		t.Errorf("took 120 of 100: %v", err)
+	}
+	r.Return(a, 60, 20)
+	if err := r.Take(ctx, a, 100, 60); err != nil {
+		t.Errorf("what was not used is not there again: %v", err)
+	}
+	r.Return(a, 60, 90)
+	if err := r.Take(ctx, a, 100, 1); !errors.Is(err, crdt.ErrRights) {
+		t.Errorf("took more although 110 of 100 were used: %v", err)
+	}
+	if err := r.Take(ctx, a, 200, 80); err != nil {
+		t.Errorf("after a raise: %v", err)
+	}
+}
