@@ -16,6 +16,9 @@ const (
 	// share would have to be. At first it only listens for a horizon, so that what
 	// was admitted in the turn before is known.
 	turnTime = 2 * horizon
+	// spare is the part of a limit that is kept back while heads are not heard: what
+	// is let through too much by one side cannot be made up for by the other.
+	spare = 0.01
 	// floor is the part of what remains that is divided evenly among heads; the rest
 	// goes by what they are asked for.
 	floor = 0.2
@@ -41,9 +44,10 @@ func (l *Limiter) judge(m *meter, limit, amount uint64, policy Policy, now time.
 	m.limit = limit
 	want, top := float64(amount), float64(limit)
 	if policy != Loose {
-		part := top * (1 - l.heads.heard())
-		top -= part
-		v.view.taken -= min(v.view.quiet, part)
+		if part := top * (1 - l.heads.heard()); part > 0 {
+			top -= part + spare*top
+			v.view.taken -= min(v.view.quiet, part)
+		}
 	}
 	remains := top - v.view.taken
 	if want > remains+1e-6 {
