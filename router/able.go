@@ -1,10 +1,44 @@
 package router
 
 import (
+	"fmt"
+	"net/http"
+	"slices"
+
+	"llmgw/mesh/catalog"
 	"llmgw/router/openai"
 )
 
-// able leaves of a model's replicas those that can do what is asked for.
+// able leaves of a model's replicas those that can do what is asked for. An
+// error names what none of them can; unknown is not lacking.
 func (i *inference) able(view ModelView) (ModelView, *openai.Error) {
-	return view, nil
+	if len(view.Replicas) == 0 {
+		return view, nil
+	}
+	replicas := make([]Replica, 0, len(view.Replicas))
+	var why *openai.Error
+	for _, c := range view.Replicas {
+		if e := i.lacking(view.Model, c.Lacks); e == nil {
+			replicas = append(replicas, c)
+		} else if why == nil {
+			why = e
+		}
+	}
+	view.Replicas = replicas
+	if len(replicas) > 0 {
+		why = nil
+	}
+	return view, why
+}
+
+// lacking says what of the request a replica cannot do; nil: nothing is known.
+func (i *inference) lacking(m catalog.Model, lacks []catalog.Ability) *openai.Error {
+	if needs := i.t.route.needs; needs != "" && slices.Contains(lacks, needs) {
+		return &openai.Error{
+			Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: openai.CodeUnsupported, Param: "model",
+			Message: fmt.Sprintf("the model %q does not answer %s", m.Name, i.t.route.path),
+			Hint:    "llmgw ps shows which engine serves it",
+		}
+	}
+	return nil
 }

@@ -82,7 +82,7 @@ func overLimit(r *limits.Refusal) *openai.Error {
 	}
 	switch {
 	case r.Quota:
-		e.Type, e.Code = "insufficient_quota", "insufficient_quota"
+		e.Type, e.Code, e.NoRetry = "insufficient_quota", "insufficient_quota", true
 	case r.Metric == limits.MetricMissing:
 		e.Status, e.Type, e.Code = http.StatusForbidden, openai.TypePermission, r.Level+"_not_found"
 		e.Hint, e.RetryAfter = "llmgw keys ls", 0

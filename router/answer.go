@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"llmgw/router/openai"
 	"llmgw/router/relay"
 )
 
@@ -73,16 +74,20 @@ func (a *answer) Write(p []byte) error {
 
 // comment tells a waiting client, and the proxies before it, that its stream
 // lives and what it waits for. It fixes the status at 200.
-func (a *answer) comment(text string) error {
+func (a *answer) comment(d openai.Dialect, text string) error {
+	said := d.Comment(text)
+	if said == "" {
+		return nil
+	}
 	if !a.committed {
 		h := a.w.Header()
-		h.Set("Content-Type", "text/event-stream")
+		h.Set("Content-Type", d.ContentType())
 		h.Set("Cache-Control", "no-cache")
 		h.Set("X-Accel-Buffering", "no")
 		a.stamp(h)
 		a.WriteHeader(http.StatusOK)
 	}
-	return a.Write([]byte(": " + text + "\n\n"))
+	return a.Write([]byte(said))
 }
 
 // blank is comment for an answer of one JSON value: white space before it is
@@ -94,7 +99,7 @@ func (a *answer) blank() error {
 		a.stamp(h)
 		a.WriteHeader(http.StatusOK)
 	}
-	return a.Write([]byte(" "))
+	return a.Write([]byte(openai.JSONKeepAlive))
 }
 
 // Committed reports that the head is out.

@@ -123,13 +123,15 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 	}
 	defer done()
 	answer := relay.Pump(x, i.t.out, relay.Options{
-		Terminated: i.t.route.terminated,
-		Whole:      !i.stream,
-		Failure:    func(error) []byte { return i.brokeOff(replica).Encode(i.t.origin()) },
-		Now:        r.now,
-		First:      use.first,
-		Meter:      &i.account.meter,
-		Filter:     i.filter,
+		Dialect: i.t.route.dialect,
+		Mend:    true,
+		Whole:   !i.stream,
+		Failure: func(error) *openai.Error { return i.brokeOff(replica) },
+		Origin:  i.t.origin(),
+		Now:     r.now,
+		First:   use.first,
+		Meter:   &i.account.meter,
+		Filter:  i.filter,
 	})
 	use.learn(&i.account.meter)
 	if answer.Began {

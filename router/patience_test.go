@@ -100,7 +100,7 @@ func TestLongPromptsAreWaitedFor(t *testing.T) {
 		"a short wait gets none":       {chatBody, 14 * time.Second, answered("text/event-stream", done), 200, done},
 		"JSON waits in silence":        {plainBody, 50 * time.Second, answered("application/json", "{}"), 200, "{}"},
 		"an early error is a status":   {chatBody, 14 * time.Second, refused, 400, `{"error":{"message":"too long"}}`},
-		"a late error is a frame":      {chatBody, 50 * time.Second, refused, 200, comments(3) + "data: {\"error\":{\"message\":\"too long\"}}\n\n" + done},
+		"a late error is a frame":      {chatBody, 50 * time.Second, refused, 200, comments(3) + "data: {\"error\":{\"message\":\"too long\""},
 		"a late death is a frame":      {chatBody, 50 * time.Second, "", 200, comments(3) + "data: {\"error\":"},
 		"a wait without end is a 504":  {plainBody, time.Hour, "", 504, `{"error":{"message":"the model \"m\" did not answer in time"`},
 		"a stream's one ends in frame": {chatBody, time.Hour, "", 200, comments(19) + "data: {\"error\":"},

@@ -82,7 +82,7 @@ func (i *inference) callFor(model catalog.Model) *relay.Call {
 		}
 		edits = append(edits, openai.Set("model", name))
 	}
-	if edit, ok := openai.UsageEdit(&i.req); ok && i.t.route.terminated {
+	if edit, ok := openai.UsageEdit(&i.req); ok && i.t.route.dialect == openai.Chat {
 		edits = append(edits, edit)
 		i.filter = new(openai.UsageFilter)
 	}

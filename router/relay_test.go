@@ -70,7 +70,7 @@ func TestAnswersPassUnchangedOnAllRoutes(t *testing.T) {
 }
 
 func TestEnginesErrorsPassUnchanged(t *testing.T) {
-	const body = `{"error":{"code":400,"message":"the request exceeds the context","type":"exceed_context_size_error","n_ctx":4096}}`
+	const body = `{"error":{"code":400,"message":"no such field","type":"odd_error","x":4096}}`
 	for _, status := range []int{400, 404, 422, 429, 500, 503} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			bothWays(t, func(t *testing.T, remote bool) {

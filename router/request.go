@@ -63,8 +63,7 @@ func (t *request) end() {
 func (t *request) fail(e *openai.Error) {
 	if t.out.committed {
 		t.code = e.Status
-		frame := append(e.Frame(t.origin()), openai.DoneFrame...)
-		_ = t.out.Write(frame)
+		_ = t.out.Write(t.route.dialect.StreamError(e, t.origin(), nil))
 		return
 	}
 	if !t.whole {
@@ -72,8 +71,8 @@ func (t *request) fail(e *openai.Error) {
 		// client sees the answer; but not for ever.
 		_ = t.out.rc.SetReadDeadline(time.Now().Add(discardTime))
 	}
-	t.out.status, t.out.committed = e.Status, true
-	openai.WriteError(t.out.w, e, t.origin())
+	t.out.status, t.out.committed = t.route.dialect.Status(e), true
+	t.route.dialect.WriteError(t.out.w, e, t.origin())
 }
 
 // gone notes that the client left.

@@ -113,7 +113,7 @@ type Config struct {
 	Serving func() error
 	// Alive says whether a member is heard now; nil: all are. It is asked for
 	// requests and must not block.
-	Alive  func(peer string) bool
+	Alive func(peer string) bool
 	// Trusted are the proxies whose word on where a client is counts; nil: none.
 	Trusted func() []netip.Prefix
 	Limits  relay.Limits // zero: relay.DefaultLimits

@@ -5,20 +5,23 @@ import (
 	"slices"
 	"strings"
 
+	"llmgw/mesh/catalog"
 	"llmgw/router/keys"
+	"llmgw/router/openai"
 )
 
 // route is one endpoint of the client API.
 type route struct {
-	name       string // in metrics
-	path       string // canonical, as engines know it
-	method     string
-	scope      string // that a key needs; empty: open
-	streams    bool   // it may be answered by a stream of events
-	terminated bool   // which ends with [DONE]
-	json       bool   // otherwise by one JSON value
-	model      string // of a GET for one model
-	serve      func(*Router, *request)
+	name    string // in metrics
+	path    string // canonical, as engines know it
+	method  string
+	scope   string // that a key needs; empty: open
+	dialect openai.Dialect
+	streams bool            // it may be answered by a stream of events
+	json    bool            // otherwise by one JSON value
+	needs   catalog.Ability // of the replica; empty: all have it
+	model   string          // of a GET for one model
+	serve   func(*Router, *request)
 }
 
 func (r route) allows(method string) bool {
@@ -50,19 +53,29 @@ func routeOf(path string) (route, bool) {
 	switch rest {
 	case "models":
 		return route{name: "models", method: http.MethodGet, scope: keys.ScopeInfer, serve: (*Router).models}, true
-	case "chat/completions":
-		return engineRoute("chat", rest, route{streams: true, terminated: true, json: true}), true
-	case "completions":
-		return engineRoute("completions", rest, route{streams: true, terminated: true, json: true}), true
-	case "embeddings":
-		return engineRoute("embeddings", rest, route{json: true}), true
 	}
-	return route{}, false
+	r, ok := engineRoutes[rest]
+	return r, ok
+}
+
+// engineRoutes are the endpoints that engines answer, by their path without
+// versions.
+var engineRoutes = map[string]route{
+	"chat/completions":      engineRoute("chat", "/v1/chat/completions", route{dialect: openai.Chat, streams: true, json: true}),
+	"completions":           engineRoute("completions", "/v1/completions", route{dialect: openai.Chat, streams: true, json: true}),
+	"responses":             engineRoute("responses", "/v1/responses", route{dialect: openai.Responses, streams: true, json: true, needs: catalog.AbilityResponses}),
+	"messages":              engineRoute("messages", "/v1/messages", route{dialect: openai.Messages, streams: true, json: true, needs: catalog.AbilityMessages}),
+	"messages/count_tokens": engineRoute("count_tokens", "/v1/messages/count_tokens", route{dialect: openai.Messages, json: true, needs: catalog.AbilityMessages}),
+	"embeddings":            engineRoute("embeddings", "/v1/embeddings", route{dialect: openai.Plain, json: true, needs: catalog.AbilityEmbeddings}),
+	"rerank":                engineRoute("rerank", "/v1/rerank", route{dialect: openai.Plain, json: true, needs: catalog.AbilityRerank}),
+	"v2/rerank":             engineRoute("rerank", "/v2/rerank", route{dialect: openai.Plain, json: true, needs: catalog.AbilityRerank}),
+	"tokenize":              engineRoute("tokenize", "/tokenize", route{dialect: openai.Plain, json: true, needs: catalog.AbilityTokenize}),
+	"detokenize":            engineRoute("detokenize", "/detokenize", route{dialect: openai.Plain, json: true, needs: catalog.AbilityTokenize}),
 }
 
 // engineRoute completes an endpoint that engines answer.
-func engineRoute(name, rest string, r route) route {
-	r.name, r.path, r.method = name, "/v1/"+rest, http.MethodPost
+func engineRoute(name, path string, r route) route {
+	r.name, r.path, r.method = name, path, http.MethodPost
 	r.scope, r.serve = keys.ScopeInfer, (*Router).infer
 	return r
 }

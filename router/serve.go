@@ -95,11 +95,10 @@ func (r *Router) relayInbound(in *relay.Inbound, route route, target relay.Targe
 	}
 	defer x.Close()
 	answer := relay.Pump(x, in, relay.Options{
-		Terminated: route.terminated,
-		Failure: func(error) []byte {
-			return brokeOff(in.Hop.Model).Encode(openai.Origin{Node: r.cfg.Node, RequestID: in.Hop.RequestID})
-		},
-		Now: r.now,
+		Dialect: route.dialect,
+		Failure: func(error) *openai.Error { return brokeOff(in.Hop.Model) },
+		Origin:  openai.Origin{Node: r.cfg.Node, RequestID: in.Hop.RequestID},
+		Now:     r.now,
 	})
 	if answer.Err != nil && !answer.Began {
 		return r.notStarted(ctx, in, answer.Err)

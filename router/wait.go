@@ -96,7 +96,7 @@ func (i *inference) hold(waited time.Duration, note string) error {
 	}
 	i.spoke, i.note = waited, note
 	if i.stream {
-		return i.t.out.comment(oneLine(note))
+		return i.t.out.comment(i.t.route.dialect, oneLine(note))
 	}
 	return i.t.out.blank()
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"llmgw/router/openai"
 )
 
 // pipeConn is one end of a connection in memory: a write returns when the
@@ -98,13 +100,13 @@ func call(body string) *Call {
 
 func pumpOptions() Options {
 	return Options{
-		Terminated: true, Now: time.Now,
-		Failure: func(error) []byte { return []byte(`{"error":{"message":"broke off"}}`) },
+		Dialect: openai.Chat, Now: time.Now,
+		Failure: func(error) *openai.Error { return &openai.Error{Status: 502, Message: "broke off"} },
 	}
 }
 
 const (
-	brokenFrame = "data: {\"error\":{\"message\":\"broke off\"}}\n\n"
+	brokenFrame = "data: {\"error\":{\"message\":\"broke off\",\"type\":\"\",\"param\":null,\"code\":null},\"llmgw\":{\"node\":\"\",\"request_id\":\"\"}}\n\n"
 	doneFrame   = "data: [DONE]\n\n"
 	sseHead     = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 )

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,13 +39,17 @@ type Answer struct {
 
 // Options of one Pump.
 type Options struct {
-	// Terminated is set on routes whose streams end with [DONE].
-	Terminated bool
+	// Dialect is the form of the engine's streams and errors.
+	Dialect openai.Dialect
+	// Mend puts errors of engines into the dialect's form, each its own words.
+	Mend bool
 	// Whole is set when the client wants the answer in one piece. One that was
 	// told 200 while it waited can then be failed only by cutting it off.
 	Whole bool
-	// Failure makes the error object that a broken stream ends with.
-	Failure func(err error) []byte
+	// Failure makes the error that a broken stream ends with; Origin goes into
+	// each error.
+	Failure func(err error) *openai.Error
+	Origin  openai.Origin
 	// Now is the clock of Answer.FirstByte.
 	Now func() time.Time
 	// First is called with the first byte of the body; nil: nobody cares.
@@ -71,7 +74,7 @@ func IsEventStream(h http.Header) bool {
 // Pump copies the answer of x to out, bytes unchanged and one Write for all
 // the bytes in hand. The head goes out with the first bytes of the body, so
 // that an engine which dies before them can still be replaced. A stream that
-// breaks later is ended by an error frame and, where Terminated, [DONE].
+// breaks later is ended by an error and an end, as its dialect has them.
 func Pump(x *Exchange, out Sink, o Options) Answer {
 	p := pump{x: x, out: out, o: o, answer: Answer{Status: x.Status}}
 	buf := copies.Get().(*[]byte)
@@ -86,6 +89,7 @@ type pump struct {
 	o      Options
 	answer Answer
 	track  openai.Tracker
+	state  openai.ResponseState
 	held   bool // the start of an event is held back
 	torn   bool // the client has the start of an event that was too large to hold
 }
@@ -106,6 +110,8 @@ func (p *pump) run(buf []byte) {
 		p.late(buf, n, err)
 	case stream:
 		p.events(buf, n, err)
+	case p.o.Mend && isError(p.x.Status, buf[:n]):
+		p.mend(buf, n, err)
 	default:
 		p.plain(buf, n, err)
 	}
@@ -183,6 +189,9 @@ func (p *pump) events(buf []byte, n int, err error) {
 		whole := p.whole(buf, held, n)
 		held += n
 		out := buf[:whole]
+		if p.o.Dialect == openai.Responses {
+			p.state.Feed(out)
+		}
 		if p.o.Filter != nil {
 			out = p.o.Filter.Feed(out)
 		}
@@ -223,7 +232,7 @@ func (p *pump) comment(time.Duration) error {
 	if p.held || !p.track.Boundary() || p.track.HasIDs() {
 		return nil
 	}
-	if !p.write([]byte(openai.KeepAlive)) {
+	if !p.write([]byte(p.o.Dialect.KeepAlive())) {
 		return p.answer.Err
 	}
 	return nil
@@ -235,7 +244,7 @@ var errNoTerminator = errors.New("the engine ended the stream before its end mar
 // end handles a stream whose body is whole.
 func (p *pump) end(rest []byte) {
 	p.track.End()
-	if p.track.Done() || !p.o.Terminated || p.x.Status != http.StatusOK {
+	if p.track.Ended(p.o.Dialect) || p.x.Status != http.StatusOK {
 		p.answer.Sound = p.write(rest)
 		return
 	}
@@ -244,7 +253,7 @@ func (p *pump) end(rest []byte) {
 }
 
 func (p *pump) breakOff(rest []byte, err error) {
-	if p.track.Done() {
+	if p.track.Ended(p.o.Dialect) && p.o.Dialect != openai.Plain {
 		// What was promised is here; the engine's way of closing is no
 		// concern of the client.
 		p.answer.Sound = p.write(append(rest, p.track.Completion()...))
@@ -264,38 +273,70 @@ func (p *pump) fail(err error) {
 		b.WriteString("\n\n")
 	}
 	if !p.track.Failed() {
-		b.Write(openai.DataFrame(p.o.Failure(err)))
-	}
-	if p.o.Terminated {
-		b.WriteString(openai.DoneFrame)
+		b.Write(p.o.Dialect.StreamError(p.o.Failure(err), p.o.Origin, &p.state))
+	} else {
+		b.WriteString(p.o.Dialect.Terminator())
 	}
 	p.answer.Sound = p.out.Write(b.Bytes()) == nil
 }
 
-// lateBytes bounds an engine's error that comes after the head.
+// lateBytes bounds an engine's error that is read whole.
 const lateBytes = 64 << 10
 
-// late turns an answer that is no stream into the end of a stream, as the
-// client was told 200 while it waited.
-func (p *pump) late(buf []byte, n int, err error) {
-	p.answer.Began = true
+// rest reads an answer that is an error to its end.
+func (p *pump) rest(buf []byte, n int, err error) ([]byte, error) {
 	body := bytes.Clone(buf[:n])
 	for err == nil && len(body) < lateBytes {
 		n, err = p.x.Next(buf, nil)
 		p.got(buf[:n])
 		body = append(body, buf[:n]...)
 	}
-	line, ok := errorLine(body)
+	return body, err
+}
+
+// late turns an answer that is no stream into the end of a stream, as the
+// client was told 200 while it waited.
+func (p *pump) late(buf []byte, n int, err error) {
+	p.answer.Began = true
+	body, err := p.rest(buf, n, err)
+	e, ok := openai.ReadError(p.x.Status, body)
 	if !errors.Is(err, io.EOF) || !ok {
 		p.answer.Err = &BrokenError{StageAnswer, fmt.Errorf("the engine answered with status %d", p.x.Status)}
 		p.fail(p.answer.Err)
 		return
 	}
-	frame := openai.DataFrame(line)
-	if p.o.Terminated {
-		frame = append(frame, openai.DoneFrame...)
+	p.answer.Status = e.Status
+	p.answer.Sound = p.write(p.o.Dialect.StreamError(e, p.o.Origin, &p.state))
+}
+
+// isError reports an answer that is an error by its status, or by how it
+// begins: some engines tell their errors with status 200.
+func isError(status int, start []byte) bool {
+	if status >= http.StatusBadRequest {
+		return true
 	}
-	p.answer.Sound = p.write(frame)
+	start = bytes.TrimLeft(start, " \r\n\t")
+	return bytes.HasPrefix(start, []byte(`{"error"`)) || bytes.HasPrefix(start, []byte(`{"object":"error"`))
+}
+
+// mend passes an engine's error on in the form that clients of the dialect
+// read.
+func (p *pump) mend(buf []byte, n int, err error) {
+	body, err := p.rest(buf, n, err)
+	if err == nil || !errors.Is(err, io.EOF) {
+		// Too long for an error, or cut: nothing of it is of use.
+		p.answer.Err = &BrokenError{StageAnswer, fmt.Errorf("the engine answered with status %d and no readable error", p.x.Status)}
+		return
+	}
+	status, mended, changed := p.o.Dialect.MendError(p.x.Status, body, p.o.Origin)
+	if changed {
+		p.x.Header.Set("Content-Type", "application/json")
+		p.x.Header.Del("Content-Encoding")
+		p.x.Status, p.answer.Status, body = status, status, mended
+	}
+	if p.begin(int64(len(body))) {
+		p.answer.Sound = p.write(body)
+	}
 }
 
 // lateWhole sends what the client has been told to come; an error cannot be told
@@ -307,17 +348,4 @@ func (p *pump) lateWhole(buf []byte, n int, err error) {
 		return
 	}
 	p.plain(buf, n, err)
-}
-
-// errorLine gives an engine's error object as one line.
-func errorLine(body []byte) ([]byte, bool) {
-	var object map[string]json.RawMessage
-	if json.Unmarshal(body, &object) != nil || object["error"] == nil {
-		return nil, false
-	}
-	var line bytes.Buffer
-	if json.Compact(&line, body) != nil {
-		return nil, false
-	}
-	return line.Bytes(), true
 }

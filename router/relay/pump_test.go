@@ -167,7 +167,7 @@ func TestStreamsOfOtherRoutesGetNoTerminator(t *testing.T) {
 	}
 	defer x.Close()
 	o, out := pumpOptions(), &sink{}
-	o.Terminated = false
+	o.Dialect = openai.Plain
 	if answer := Pump(x, out, o); answer.Err != nil || out.text() != "data: {}\n\n" {
 		t.Errorf("%v, got %q", answer.Err, out.text())
 	}
@@ -261,7 +261,7 @@ func TestAnswersAfterTheHeadWentOut(t *testing.T) {
 		"stream": {sseHead + chunk(doneFrame) + "0\r\n\r\n", doneFrame},
 		"error object": {
 			"HTTP/1.1 400 Bad\r\nContent-Type: application/json\r\nContent-Length: 29\r\n\r\n{\"error\": {\"message\":\n \"no\"}}",
-			"data: " + apiError + "\n\n" + doneFrame,
+			strings.NewReplacer("broke off", "no", `"type":""`, `"type":"invalid_request_error"`).Replace(brokenFrame) + doneFrame,
 		},
 		"other error": {"HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops", brokenFrame + doneFrame},
 		"plain JSON":  {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", brokenFrame + doneFrame},
@@ -273,6 +273,42 @@ func TestAnswersAfterTheHeadWentOut(t *testing.T) {
 			out := &sink{committed: true}
 			answer := pumped(t, out, func(w io.Writer) { say(w, c.said) })
 			if out.text() != c.want || !answer.Sound || out.status != 0 {
+				t.Errorf("%+v, status %d, got %q", answer, out.status, out.text())
+			}
+		})
+	}
+}
+
+func TestEnginesErrorsAreMended(t *testing.T) {
+	native := `{"error":{"message":"no","type":"x","code":"y"},"extra":1}`
+	cases := map[string]struct {
+		status int
+		says   string
+		want   int
+		body   string // a part of it
+	}{
+		"in form":           {404, native, 404, native},
+		"another form":      {422, `{"detail":"bad field"}`, 422, `"message":"bad field"`},
+		"too long":          {500, `{"error":{"message":"request (9 tokens) exceeds the available context size (4 tokens)"}}`, 400, `"code":"context_length_exceeded"`},
+		"no JSON":           {502, "<html>", 502, `"code":"engine_error"`},
+		"a 200":             {200, `{"error":{"message":"prompt is too long"}}`, 400, `"code":"context_length_exceeded"`},
+		"a 200 that is one": {200, `{"error":null,"choices":[]}`, 200, `{"error":null,"choices":[]}`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			ours, theirs := pipe()
+			engine(t, theirs, func(_ *http.Request, w io.Writer) {
+				say(w, fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s", c.status, len(c.says), c.says))
+			})
+			x, err := Start(t.Context(), ours, call("{}"), quick(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer x.Close()
+			o, out := pumpOptions(), &sink{}
+			o.Mend = true
+			answer := Pump(x, out, o)
+			if answer.Err != nil || !answer.Sound || out.status != c.want || answer.Status != c.want || !strings.Contains(out.text(), c.body) {
 				t.Errorf("%+v, status %d, got %q", answer, out.status, out.text())
 			}
 		})
