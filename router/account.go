@@ -51,10 +51,13 @@ func (i *inference) admit(ctx context.Context, model string) *openai.Error {
 // is not charged, nor what an engine failed at before it gave anything.
 func (i *inference) charge() {
 	a := &i.account
+	used, told := a.meter.Usage()
+	if told {
+		i.t.r.queue.charge(i.t.key.ID, used)
+	}
 	if a.grant == nil {
 		return
 	}
-	used, told := a.meter.Usage()
 	if a.engine == nil || a.status >= http.StatusInternalServerError && !told {
 		a.grant.Release()
 		return

@@ -25,6 +25,7 @@ type inference struct {
 	t       *request
 	req     openai.Request
 	stream  bool // the client gets a stream of events
+	band    band
 	means   meaning
 	header  http.Header // for the engine
 	most    int64       // tokens of the answer, as the client asks; 0: it does not
@@ -40,6 +41,11 @@ type inference struct {
 }
 
 func (r *Router) infer(t *request) {
+	defer r.running.Add(-1)
+	if n, most := r.running.Add(1), r.maxInFlight.Load(); most > 0 && n > most {
+		t.fail(crowded(int(most)))
+		return
+	}
 	i, e := t.prepare()
 	switch {
 	case e != nil:
@@ -85,13 +91,23 @@ func (i *inference) run() *openai.Error {
 			return e
 		}
 		i.view = o.views[0]
+		pass, e := i.passFor(ctx, o)
+		if e != nil {
+			return e
+		}
+		if ctx.Err() != nil {
+			pass.end()
+			i.t.gone()
+			return nil
+		}
 		replica, ticket := i.t.r.pick(o.replicas, i.asked, i.query)
+		pass.end()
 		if ticket == nil {
 			break
 		}
 		i.view = o.view(replica.Model)
 		i.asked[tried{replica.key(), replica.Epoch}] = true
-		err := i.attempt(ctx, replica, i.t.r.count(ticket, i.query.Whole))
+		err := i.attempt(ctx, replica, i.t.r.count(ticket, replica.Model, i.query.Whole))
 		if err == nil {
 			return nil
 		}
@@ -106,6 +122,15 @@ func (i *inference) run() *openai.Error {
 		return notLoaded(i.view)
 	}
 	return unserved(i.view, i.last)
+}
+
+// passFor waits until a replica has room, before the first attempt. Later ones
+// have waited already.
+func (i *inference) passFor(ctx context.Context, o offers) (*pass, *openai.Error) {
+	if i.last != nil || len(o.replicas) == 0 {
+		return nil, nil
+	}
+	return i.queue(ctx, o)
 }
 
 // attempt has one replica answer, which was counted. An error means that the

@@ -105,13 +105,16 @@ func newMetrics(cfg Config, r *Router) *metrics {
 	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "llmgw_breakers_open", Help: "Replicas that get no requests for a while, as they failed several times in a row.",
 	}, func() float64 { return float64(r.breakers.count(r.now())) })
+	queued := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "llmgw_requests_queued", Help: "Requests that wait at this node for a replica with room.",
+	}, func() float64 { return float64(r.queue.length()) })
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "llmgw_info", Help: "One; the labels say which node and version this is.",
 		ConstLabels: prometheus.Labels{"node": cfg.Node, "version": cfg.Version},
 	})
 	info.Set(1)
 	registerPrefixes(reg, r.picker)
-	reg.MustRegister(m.requests, m.duration, m.firstByte, m.relays, m.refusals, m.relayed, m.inFlight, held, open, info)
+	reg.MustRegister(m.requests, m.duration, m.firstByte, m.relays, m.refusals, m.relayed, m.inFlight, held, open, queued, info)
 	return m
 }
 

@@ -62,8 +62,8 @@ func (m scripted) Open(_ context.Context, peer, _ string) (relay.Stream, error) 
 	return pipeStream{ours}, nil
 }
 
-// patient runs one request in made-up time and tells how long it took.
-func patient(c *fakeCatalog, m scripted, body string, change ...func(*Config)) (*httptest.ResponseRecorder, time.Duration) {
+// newPatient is a router whose time is made up.
+func newPatient(c *fakeCatalog, m scripted, change ...func(*Config)) *Router {
 	cfg := Config{
 		Catalog: c, Mesh: m, Metrics: prometheus.NewRegistry(), Node: "box-a",
 		Auth: fakeAuth{"good": {ID: "k1", Scopes: []string{keys.ScopeInfer}}},
@@ -71,13 +71,26 @@ func patient(c *fakeCatalog, m scripted, body string, change ...func(*Config)) (
 	for _, f := range change {
 		f(&cfg)
 	}
-	r := New(cfg)
+	return New(cfg)
+}
+
+// ask runs one request.
+func ask(ctx context.Context, r *Router, body string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	req := httptest.NewRequest("POST", chatPath, strings.NewReader(body))
+	req := httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(body))
 	req.Header.Set("Authorization", "Bearer good")
-	began := time.Now()
+	for _, f := range change {
+		f(req)
+	}
 	r.Handler().ServeHTTP(w, req)
-	return w, time.Since(began)
+	return w
+}
+
+// patient runs one request in made-up time and tells how long it took.
+func patient(c *fakeCatalog, m scripted, body string, change ...func(*Config)) (*httptest.ResponseRecorder, time.Duration) {
+	r := newPatient(c, m, change...)
+	began := time.Now()
+	return ask(context.Background(), r, body), time.Since(began)
 }
 
 func answered(kind, body string) string {

@@ -107,14 +107,15 @@ const rootElements = 2
 // use wraps a ticket with what the router needs to do around it.
 type use struct {
 	r     *Router
+	model string
 	t     *affinity.Ticket
 	timer *time.Timer // of an answer that comes whole; nil: none
 }
 
 // count begins the use of a ticket. An answer that comes whole has no first
 // token to see: its prompt counts as computed when that was predicted.
-func (r *Router) count(t *affinity.Ticket, whole bool) *use {
-	u := &use{r: r, t: t}
+func (r *Router) count(t *affinity.Ticket, model string, whole bool) *use {
+	u := &use{r: r, model: model, t: t}
 	if whole {
 		u.timer = time.AfterFunc(t.Cost.Total, u.first)
 	}
@@ -134,6 +135,7 @@ func (u *use) done() {
 	now := u.r.now()
 	u.t.Done(now)
 	u.r.share.soon(now)
+	u.r.queue.advance(u.model)
 }
 
 // learn takes over what the engine told of its cache.

@@ -52,7 +52,7 @@ func TestPick(t *testing.T) {
 				t.Errorf("picked %q, %v", got.Peer, ticket)
 			}
 			if ticket != nil {
-				r.count(ticket, false).done()
+				r.count(ticket, "m", false).done()
 			}
 		})
 	}
@@ -65,7 +65,7 @@ func TestOwnRequestsCountBeforePresenceTellsOfThem(t *testing.T) {
 	for i := range 30 {
 		got, ticket := r.pick(v.Replicas, nil, named(fmt.Sprint("c", i)))
 		count[got.Peer]++
-		defer r.count(ticket, false).done()
+		defer r.count(ticket, "m", false).done()
 	}
 	for peer, n := range count {
 		if n != 10 {
@@ -81,7 +81,7 @@ func TestTiesAreStableForAConversationAndSpread(t *testing.T) {
 	count := make(map[string]int)
 	pick := func(replicas []Replica, name string) string {
 		got, ticket := r.pick(replicas, nil, named(name))
-		r.count(ticket, false).done()
+		r.count(ticket, "m", false).done()
 		return got.Peer
 	}
 	for i := range 300 {
@@ -243,7 +243,7 @@ func TestHeadsShareWhatIsWarm(t *testing.T) {
 		b.Add([]byte(strings.Repeat(fmt.Sprint("turn ", n), 500)))
 		q := affinity.Query{Chain: b.Chain(), Tokens: b.Tokens(), Root: uint64(n)}
 		got, ticket := r.pick(v.Replicas, nil, q)
-		use := r.count(ticket, false)
+		use := r.count(ticket, "m", false)
 		use.first()
 		use.done()
 		return got.Peer

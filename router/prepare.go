@@ -29,6 +29,7 @@ func (t *request) prepare() (*inference, *openai.Error) {
 			return nil, e
 		}
 	}
+	i.band = t.bandOf(string(i.req.Field("service_tier")))
 	i.stream = i.req.Stream && t.route.streams
 	i.header = jsonHeader(relay.CleanRequest(t.req.Header), t.id)
 	return i, nil

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"llmgw/mesh"
@@ -124,6 +125,12 @@ type Config struct {
 	Demand Demand
 	// LoadWait bounds that wait; 0: DefaultLoadWait.
 	LoadWait time.Duration
+	// QueueTime is how long a request waits for a replica with room; 0:
+	// DefaultQueueTime.
+	QueueTime time.Duration
+	// MaxInFlight bounds the requests for engines that this node has at once; 0:
+	// no bound.
+	MaxInFlight int
 	// Share gives messages to the other heads; nil: there are none.
 	Share Sharer
 
@@ -134,16 +141,20 @@ type Config struct {
 
 // Router answers the client API of one node.
 type Router struct {
-	cfg      Config
-	engines  *relay.Engines
-	bodies   *budget
-	picker   *affinity.Picker
-	share    *sharing
-	breakers breakers
-	metrics  *metrics
-	scrape   http.Handler
-	quiet    *limiter
-	now      func() time.Time
+	cfg                 Config
+	engines             *relay.Engines
+	bodies              *budget
+	picker              *affinity.Picker
+	share               *sharing
+	breakers            breakers
+	queue               queue
+	running             atomic.Int64 // requests for engines
+	maxInFlight         atomic.Int64 // of them; 0: no bound
+	queueTime, loadWait atomic.Int64 // nanoseconds
+	metrics             *metrics
+	scrape              http.Handler
+	quiet               *limiter
+	now                 func() time.Time
 }
 
 // New makes a router; it panics when a metric of its is registered already.
@@ -163,6 +174,9 @@ func New(cfg Config) *Router {
 	if cfg.LoadWait == 0 {
 		cfg.LoadWait = DefaultLoadWait
 	}
+	if cfg.QueueTime == 0 {
+		cfg.QueueTime = DefaultQueueTime
+	}
 	if cfg.BodyLimit == 0 {
 		cfg.BodyLimit = DefaultBodyLimit
 	}
@@ -170,6 +184,7 @@ func New(cfg Config) *Router {
 		cfg.BodyBudget = DefaultBodyBudget
 	}
 	r := &Router{cfg: cfg, now: cfg.Now, quiet: &limiter{every: time.Second}}
+	r.SetBounds(cfg.MaxInFlight, cfg.QueueTime, cfg.LoadWait)
 	r.engines = relay.NewEngines(cfg.Limits)
 	boot := uint64(0)
 	if cfg.Share != nil {
@@ -180,6 +195,15 @@ func New(cfg Config) *Router {
 	r.metrics = newMetrics(cfg, r)
 	r.scrape = promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{})
 	return r
+}
+
+// SetBounds changes how many requests for engines this node has at once, and
+// how long one waits for room and for its model; see Config. It is in force for
+// the next request.
+func (r *Router) SetBounds(inFlight int, queue, load time.Duration) {
+	r.maxInFlight.Store(int64(inFlight))
+	r.queueTime.Store(int64(queue))
+	r.loadWait.Store(int64(load))
 }
 
 // Close closes the connections that are kept to engines and tells other heads

@@ -46,7 +46,7 @@ func (i *inference) awaitReplica(ctx context.Context, o offers) (offers, *openai
 	stage, began, hopeless := "", time.Now(), time.Time{}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for waited := time.Duration(0); waited < r.cfg.LoadWait; waited = time.Since(began) {
+	for waited := time.Duration(0); waited < time.Duration(r.loadWait.Load()); waited = time.Since(began) {
 		select {
 		case <-ctx.Done():
 			return offers{}, nil

@@ -205,7 +205,7 @@ func TestBalanceTakesWhicheverAnswersFirst(t *testing.T) {
 		t.Fatalf("%+v, %v", o, e)
 	}
 	got, ticket := r.pick(o.replicas, nil, named("x"))
-	defer r.count(ticket, false).done()
+	defer r.count(ticket, "m", false).done()
 	if got.Model != "small" {
 		t.Errorf("%s answers, which is busy", got.Model)
 	}
