@@ -40,6 +40,9 @@ func (k DigestKey) Fingerprint(key Key, row []byte) Fingerprint {
 	return Fingerprint(sum[:len(Fingerprint{})])
 }
 
+// Short is enough of a fingerprint to tell some hundred thousand rows apart.
+func (f Fingerprint) Short() uint64 { return binary.BigEndian.Uint64(f[:]) }
+
 // Bucket says into which bucket a key falls, whatever its row.
 func (k DigestKey) Bucket(key Key) int {
 	sum := sha256.Sum256(append(k[:], key...))

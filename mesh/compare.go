@@ -34,6 +34,9 @@ type digestAnswer struct {
 	Digest  []byte `cbor:"1,keyasint,omitempty"` // crdt.Digest
 	Entries []byte `cbor:"2,keyasint,omitempty"` // crdt.EncodeEntries
 	Items   []byte `cbor:"3,keyasint,omitempty"` // crdt.EncodeItems
+	// Index and Seq are the log that the digest sums up, as far as it was at least.
+	Index uint64 `cbor:"4,keyasint,omitempty"`
+	Seq   uint64 `cbor:"5,keyasint,omitempty"`
 }
 
 // runCompare checks from time to time that gossip and pulls did what they should:
@@ -188,8 +191,8 @@ func (m *Mesh) answerDigest(s *stream, ask syncAsk) (err error) {
 	var answer digestAnswer
 	switch ask.Kind {
 	case askDigest:
-		digest := m.store.Digest()
-		answer.Digest = digest.Encode()
+		digest, until := m.store.DigestUntil()
+		answer.Digest, answer.Index, answer.Seq = digest.Encode(), until.IndexID, until.Seq
 	case askBuckets:
 		var entries []crdt.DigestEntry
 		if entries, err = m.store.Buckets(ask.Buckets); err == nil {

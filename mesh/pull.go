@@ -46,6 +46,7 @@ type pulling struct {
 	view  *view
 	epoch uint64 // of the own rows, see absence
 	told  time.Duration
+	index uint64 // of the other's log
 	terms terms
 	into  *store.Reseed // set: the rows replace the own ones
 	money moneyTold
@@ -65,7 +66,7 @@ func (m *Mesh) pullOver(s *stream) (moneyTold, error) {
 	if err != nil {
 		return moneyTold{}, err
 	}
-	p := &pulling{m: m, s: s, view: m.view.Load(), epoch: m.absence.epoch.Load(), told: h.uptime()}
+	p := &pulling{m: m, s: s, view: m.view.Load(), epoch: m.absence.epoch.Load(), told: h.uptime(), index: h.Index}
 	if p.terms, err = m.absence.meets(s.peer(), h); err != nil {
 		return moneyTold{}, err
 	}
@@ -96,6 +97,8 @@ func (p *pulling) ask() error {
 	ask.Index, ask.Seq = cursor.IndexID, cursor.Seq
 	if p.into != nil {
 		ask.Seq = 0
+	} else if !ask.Membership && cursor.IndexID != p.index {
+		ask.Known = p.m.compareFirst(p.s.peer())
 	}
 	rows, err := p.m.store.List(nsMembers)
 	if err != nil {

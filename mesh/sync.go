@@ -47,6 +47,33 @@ type syncAsk struct {
 	// Sums, of askMoney, are the asker's: it does not know the order in which the
 	// other side learned yet. crdt.MoneySums
 	Sums []byte `cbor:"9,keyasint,omitempty"`
+	// Known, of askPull, says what the asker has although it never pulled it from here.
+	Known *syncKnown `cbor:"10,keyasint,omitempty"`
+}
+
+// syncKnown is what a comparison of digests told: all present rows are the same but for
+// those in Buckets, and of these the asker has the ones in Has. It counts for the log
+// up to Until, at which the digest was made.
+type syncKnown struct {
+	Index   uint64   `cbor:"1,keyasint"`
+	Until   uint64   `cbor:"2,keyasint"`
+	Buckets []int    `cbor:"3,keyasint,omitempty"`
+	Has     []uint64 `cbor:"4,keyasint,omitempty"` // crdt.Fingerprint.Short
+}
+
+// of makes the store's form of it; nothing is known of another log.
+func (k *syncKnown) of(index uint64) store.Known {
+	if k == nil || k.Index != index {
+		return store.Known{}
+	}
+	out := store.Known{Until: k.Until, Differs: map[int]bool{}, Has: map[uint64]bool{}}
+	for _, b := range k.Buckets {
+		out.Differs[b] = true
+	}
+	for _, h := range k.Has {
+		out.Has[h] = true
+	}
+	return out
 }
 
 func (a syncAsk) cursor() store.Cursor { return store.Cursor{IndexID: a.Index, Seq: a.Seq} }
@@ -140,8 +167,9 @@ func (m *Mesh) sendPages(s *stream, ask syncAsk) error {
 	if ask.Index != index {
 		seq = 0 // it knew another life of this store
 	}
+	known := ask.Known.of(index)
 	for more := true; more; {
-		page, err := m.store.Since(seq, pageBytes)
+		page, err := m.store.SinceBut(seq, pageBytes, known)
 		if err != nil {
 			return fmt.Errorf("read log: %w", err)
 		}

@@ -17,8 +17,8 @@ import (
 type ScaleConfig struct {
 	Seed        uint64
 	Nodes, Rows int
-	// Digest has a node that pulls from a peer for the first time compare digests with it, and take only the rows of the
-	// buckets that differ, instead of the whole log.
+	// Digest has a node that pulls from a peer for the first time compare digests with it, and take only what differs, instead of
+	// the whole log.
 	Digest bool
 }
 
@@ -122,7 +122,7 @@ func (r *replica) learn(row int, writes uint8) {
 func (s *scale) pull(to, from int) {
 	r, peer := s.nodes[to], s.nodes[from]
 	s.bytes += crdt.MessageOverhead
-	if s.digest && r.cursors[from] == 0 && len(r.log) > 0 {
+	if s.digest && r.cursors[from] == 0 && len(r.log) >= compareFrom {
 		s.compare(r, peer)
 		r.cursors[from] = int32(len(peer.log))
 		return
@@ -138,17 +138,23 @@ func (s *scale) pull(to, from int) {
 	r.cursors[from] = int32(len(peer.log))
 }
 
-// entryBytes is what a row takes in the listing of a bucket: a key of 15 bytes, a fingerprint of 16, and their heads.
-const entryBytes = 34
+const (
+	// hasBytes is what it takes to name a row that is known already: the short form of its fingerprint.
+	hasBytes = 9
+	// compareFrom is how many changes a node has seen before it compares.
+	compareFrom = 200
+)
 
-// compare takes the rows in which the peer has more, found by digests and by the listings of the buckets that differ. Rows are
-// spread over the buckets by their number, as evenly as by a hash.
+// compare takes the rows in which the peer has more: it gets the peer's digest, and names what it has itself in the buckets that
+// differ. Rows are spread over the buckets by their number, as evenly as by a hash.
 func (s *scale) compare(r, peer *replica) {
 	s.bytes += 1 + crdt.DigestBuckets*len(crdt.Fingerprint{})
 	for bucket := range min(crdt.DigestBuckets, len(r.known)) {
-		rows, listing := []int(nil), 0
+		rows, has := []int(nil), 0
 		for row := bucket; row < len(r.known); row += crdt.DigestBuckets {
-			listing += entryBytes * min(int(peer.known[row]), 1)
+			if r.known[row] != 0 {
+				has += hasBytes
+			}
 			if peer.known[row] != r.known[row] {
 				rows = append(rows, row)
 			}
@@ -156,7 +162,7 @@ func (s *scale) compare(r, peer *replica) {
 		if len(rows) == 0 {
 			continue
 		}
-		s.bytes += listing
+		s.bytes += has
 		for _, row := range rows {
 			if peer.known[row] != 0 {
 				s.bytes += s.sizes[row][peer.known[row]]

@@ -49,6 +49,28 @@ func (s *Store) Digest() crdt.Digest {
 	return sum
 }
 
+// DigestUntil is a digest that sums up at least what the log told up to the cursor.
+func (s *Store) DigestUntil() (crdt.Digest, Cursor) {
+	c := Cursor{IndexID: s.index.Load(), Seq: s.seq.Load()}
+	return s.Digest(), c
+}
+
+// KnownBeside says what of a peer's rows this store has already, although it did not pull them there, given the peer's DigestUntil.
+// It names at most so many rows one by one.
+func (s *Store) KnownBeside(theirs *crdt.Digest, until uint64, most int) (Known, error) {
+	ours := s.Digest()
+	known := Known{Until: until, Differs: map[int]bool{}, Has: map[uint64]bool{}}
+	buckets := ours.Diff(theirs)
+	for _, b := range buckets {
+		known.Differs[b] = true
+	}
+	own, err := s.Buckets(buckets)
+	for _, e := range own[:min(len(own), most)] {
+		known.Has[e.Hash.Short()] = true
+	}
+	return known, err
+}
+
 // SetDigestKey sets the key of the digest, which is the same on all members of a mesh, and computes the digest anew when
 // it changed. The key is kept. Until it is set it is zero.
 func (s *Store) SetDigestKey(key crdt.DigestKey) error {

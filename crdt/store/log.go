@@ -21,6 +21,30 @@ type Page struct {
 // encode to at most maxBytes, but for a single row that is larger by itself; crdt.Pack cuts it. A seq beyond the end of the
 // log comes from another life of this store, so everything is returned from the start.
 func (s *Store) Since(seq uint64, maxBytes int) (Page, error) {
+	return s.SinceBut(seq, maxBytes, Known{})
+}
+
+// Known is what a peer has without having pulled it from this store: the present rows of all buckets of the digest but some, and in
+// these the rows with some fingerprints. It counts for log entries up to Until.
+type Known struct {
+	Until   uint64
+	Differs map[int]bool
+	Has     map[uint64]bool // first 8 bytes of fingerprints
+}
+
+// has says whether a peer has a row, given by its encoding. Deletions it may lack anyway: they are in no digest.
+func (k *Known) has(digest crdt.DigestKey, seq uint64, item crdt.Item, encoded []byte) bool {
+	if seq > k.Until || !item.Row.Present() {
+		return false
+	}
+	if !k.Differs[digest.Bucket(item.Key)] {
+		return true
+	}
+	return k.Has[digest.Fingerprint(item.Key, encoded).Short()]
+}
+
+// SinceBut is Since without the rows that the peer has already.
+func (s *Store) SinceBut(seq uint64, maxBytes int, known Known) (Page, error) {
 	s.state.RLock()
 	defer s.state.RUnlock()
 	if s.closed {
@@ -37,7 +61,9 @@ func (s *Store) Since(seq uint64, maxBytes int) (Page, error) {
 		seq = 0
 	}
 	page := Page{IndexID: s.index.Load(), Next: seq}
-	err := s.db.View(func(txn *badger.Txn) error { return page.fill(txn, end, maxBytes) })
+	key, _ := s.digest.get()
+	has := func(seq uint64, item crdt.Item, encoded []byte) bool { return known.has(key, seq, item, encoded) }
+	err := s.db.View(func(txn *badger.Txn) error { return page.fill(txn, end, maxBytes, has) })
 	if err != nil {
 		return Page{}, fmt.Errorf("read log since %d: %w", seq, err)
 	}
@@ -46,7 +72,7 @@ func (s *Store) Since(seq uint64, maxBytes int) (Page, error) {
 
 // fill walks the log from p.Next to end. Once all is read, Next is end, so that a cursor reaches Sequence even when
 // the last entries have been moved on.
-func (p *Page) fill(txn *badger.Txn, end uint64, maxBytes int) error {
+func (p *Page) fill(txn *badger.Txn, end uint64, maxBytes int, has func(uint64, crdt.Item, []byte) bool) error {
 	it := txn.NewIterator(badger.IteratorOptions{
 		Prefix: []byte(logPrefix), PrefetchValues: true, PrefetchSize: 100,
 	})
@@ -60,9 +86,13 @@ func (p *Page) fill(txn *badger.Txn, end uint64, maxBytes int) error {
 		if seq > end {
 			break
 		}
-		item, err := logged(txn, it.Item())
+		item, encoded, err := logged(txn, it.Item())
 		if err != nil {
 			return fmt.Errorf("log entry %d: %w", seq, err)
+		}
+		if has(seq, item, encoded) {
+			p.Next = seq
+			continue
 		}
 		size := item.Size()
 		if len(p.Items) > 0 && (used+size > maxBytes || len(p.Items) == crdt.MaxItems) {
@@ -77,20 +107,20 @@ func (p *Page) fill(txn *badger.Txn, end uint64, maxBytes int) error {
 	return nil
 }
 
-// logged returns the row that a log entry points to.
-func logged(txn *badger.Txn, entry *badger.Item) (crdt.Item, error) {
+// logged returns the row that a log entry points to, and its encoding.
+func logged(txn *badger.Txn, entry *badger.Item) (crdt.Item, []byte, error) {
 	key, err := entry.ValueCopy(nil)
 	if err != nil {
-		return crdt.Item{}, err
+		return crdt.Item{}, nil, err
 	}
-	row, seq, err := readRow(txn, crdt.Key(key))
+	row, encoded, seq, err := readRecord(txn, crdt.Key(key))
 	if err != nil {
-		return crdt.Item{}, err
+		return crdt.Item{}, nil, err
 	}
 	if seq == 0 {
-		return crdt.Item{}, fmt.Errorf("row %s is missing: %w", crdt.Key(key), ErrCorrupt)
+		return crdt.Item{}, nil, fmt.Errorf("row %s is missing: %w", crdt.Key(key), ErrCorrupt)
 	}
-	return crdt.Item{Key: crdt.Key(key), Row: row}, nil
+	return crdt.Item{Key: crdt.Key(key), Row: row}, encoded, nil
 }
 
 // Cursor says how far this store has pulled from a peer's log.

@@ -151,9 +151,10 @@ func (b *batch) commit() error {
 		return err
 	}
 	b.store.saved = max(b.store.saved, b.ceiling)
+	// In this order: see DigestUntil.
+	b.store.digest.apply(b.marks)
 	b.store.seq.Store(b.seq)
 	b.store.asideFrom.Store(uint64(b.asideFrom))
-	b.store.digest.apply(b.marks)
 	for _, key := range b.raised {
 		b.store.raised[key] = true
 	}
