@@ -3,14 +3,12 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"time"
 
 	"llmgw/mesh"
 	"llmgw/mesh/catalog"
-	"llmgw/router/keys"
 	"llmgw/ui"
 )
 
@@ -137,32 +135,6 @@ func (a admin) Leave(ctx context.Context) (ui.LeaveResult, error) {
 	return ui.LeaveResult{MeshID: left}, a.refresh()
 }
 
-// Keys lists the API keys.
-func (a admin) Keys(context.Context) ([]ui.Key, error) {
-	list, err := a.keys.List()
-	if err != nil {
-		return nil, err
-	}
-	v := a.view.Load()
-	out := make([]ui.Key, 0, len(list))
-	for _, k := range list {
-		out = append(out, ui.Key{ID: k.ID, Name: k.Name, Scopes: k.Scopes, Created: k.Created, Creator: v.name(k.Creator), First: k.First})
-	}
-	return out, nil
-}
-
-// NewKey makes an API key.
-func (a admin) NewKey(ctx context.Context, r ui.KeyRequest) (ui.KeyResult, error) {
-	text, info, err := a.keys.Create(r.Name, r.Scopes, false)
-	if name := (*keys.NameError)(nil); errors.As(err, &name) {
-		return ui.KeyResult{}, &ui.Error{Kind: ui.BadInput, Err: err, Hint: "llmgw keys new --help"}
-	}
-	if err != nil {
-		return ui.KeyResult{}, err
-	}
-	return ui.KeyResult{ID: info.ID, Key: text}, a.offer(ctx)
-}
-
 // FirstKey shows the key of the first start, once.
 func (a admin) FirstKey(context.Context) (ui.KeyResult, error) {
 	key, err := a.takeFirstKey()
@@ -178,21 +150,6 @@ func (a admin) FirstKey(context.Context) (ui.KeyResult, error) {
 		return ui.KeyResult{}, err
 	}
 	return ui.KeyResult{ID: info.ID, Key: key}, nil
-}
-
-// RevokeKey ends an API key everywhere.
-func (a admin) RevokeKey(ctx context.Context, idOrName string) error {
-	_, err := a.keys.Revoke(idOrName)
-	if errors.Is(err, keys.ErrNotFound) {
-		return &ui.Error{Kind: ui.NotFound, Message: fmt.Sprintf("no API key has the ID or name %q", idOrName), Hint: "llmgw keys ls lists them", Err: err}
-	}
-	if ambiguous := (*keys.AmbiguousError)(nil); errors.As(err, &ambiguous) {
-		return &ui.Error{Kind: ui.Conflict, Err: err, Hint: "revoke it by its ID: llmgw keys ls lists them"}
-	}
-	if err != nil {
-		return err
-	}
-	return a.offer(ctx)
 }
 
 // refresh makes what was just changed here seen by the next request.

@@ -35,6 +35,8 @@ type Config struct {
 	MetricsPublic  bool
 	PrefixRouting  bool
 	PrefixTTL      time.Duration
+	LimitPolicy    string              // share, owner or loose
+	TrustedProxies []string            // networks whose forwarded headers count
 	CacheDir       string              // verified downloads are looked up and left here; empty: none
 	Models         map[string]modelDoc // that the config file declares, by name
 	ModelsFile     string              // that config file
@@ -139,6 +141,8 @@ func settings() []setting {
 			func(c *Config) string { return fmt.Sprintf("%d-%d", c.EnginePorts[0], c.EnginePorts[1]) }, setPorts},
 		boolean("metrics.public", "LLMGW_METRICS_PUBLIC", "", func(c *Config) *bool { return &c.MetricsPublic }, "false"),
 		boolean("router.prefix_routing", "LLMGW_ROUTER_PREFIX_ROUTING", "", func(c *Config) *bool { return &c.PrefixRouting }, "true"),
+		oneOf(text("router.limit_policy", "LLMGW_ROUTER_LIMIT_POLICY", "", func(c *Config) *string { return &c.LimitPolicy }, fixed("share")), "share", "owner", "loose"),
+		networks("router.trusted_proxies", "LLMGW_ROUTER_TRUSTED_PROXIES", func(c *Config) *[]string { return &c.TrustedProxies }),
 		period("router.prefix_ttl", "LLMGW_ROUTER_PREFIX_TTL", func(c *Config) *time.Duration { return &c.PrefixTTL }, "30m0s"),
 		text("cache_dir", "LLMGW_CACHE_DIR", "", func(c *Config) *string { return &c.CacheDir }, fixed("")),
 	}
@@ -148,6 +152,20 @@ func peerList(key, env, flag string, field func(*Config) *[]string) setting {
 	return setting{key, env, flag, fixed(""),
 		func(c *Config) string { return strings.Join(*field(c), ",") },
 		func(c *Config, v string) error { *field(c) = catalog.SplitList(v); return nil }}
+}
+
+func networks(key, env string, field func(*Config) *[]string) setting {
+	s := peerList(key, env, "", field)
+	set := s.set
+	s.set = func(c *Config, v string) error {
+		for _, text := range catalog.SplitList(v) {
+			if _, err := catalog.ParseNetwork(text); err != nil {
+				return fmt.Errorf("has %q, which is neither an address nor a network, as 10.0.0.0/8", text)
+			}
+		}
+		return set(c, v)
+	}
+	return s
 }
 
 func setPorts(c *Config, v string) error {

@@ -21,6 +21,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ import (
 	"llmgw/mesh/catalog"
 	"llmgw/router"
 	"llmgw/router/keys"
+	"llmgw/router/limits"
 	"llmgw/ui"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -67,6 +69,11 @@ type Node struct {
 	hardware   *hardware.Hardware
 	supervisor *process.Supervisor
 	keys       *keys.Keys
+	limits     *limits.Limiter
+	book       *limits.CatalogBook
+	meshTime   *meshClock
+	policy     atomic.Pointer[limits.Policy]
+	proxies    atomic.Pointer[[]netip.Prefix] // whose forwarded headers count
 	router     *router.Router
 	ui         *ui.UI
 
@@ -140,7 +147,7 @@ func New(cfg Config, settings []ui.Setting, build Build, log *slog.Logger, level
 		}
 	}()
 	for _, open := range []func() error{
-		n.openStateDir, n.openPublicPort, n.openState, n.bootSettings, n.openMesh, n.openEngines, n.openRouter, n.openUI,
+		n.openStateDir, n.openPublicPort, n.openState, n.bootSettings, n.openMesh, n.openLimits, n.openEngines, n.openRouter, n.openUI,
 	} {
 		if err := open(); err != nil {
 			return nil, err
@@ -168,6 +175,7 @@ func (n *Node) Run(ctx context.Context) error {
 	start(ctx, "engines", n.findEngines)
 	start(ctx, "control loop", n.control)
 	start(ctx, "declared models", n.declare)
+	start(ctx, "limits", n.keepLimits)
 	start(ctx, "books", n.books().run)
 	servers := n.servers()
 	for name, s := range servers {

@@ -97,6 +97,8 @@ func (n *Node) bootSettings() error {
 			n.cfg.PrefixRouting = v == "true"
 			n.router.SetPrefixes(n.cfg.PrefixRouting, n.cfg.PrefixTTL)
 		},
+		"router.limit_policy":    n.setPolicy,
+		"router.trusted_proxies": func(v string) { n.setProxies(catalog.SplitList(v)) },
 		"router.prefix_ttl": func(v string) {
 			n.cfg.PrefixTTL, _ = time.ParseDuration(v) // the catalog checked it
 			n.router.SetPrefixes(n.cfg.PrefixRouting, n.cfg.PrefixTTL)

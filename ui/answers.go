@@ -161,6 +161,7 @@ type LeaveResult struct {
 type KeyRequest struct {
 	Name   string       `json:"name"`
 	Scopes List[string] `json:"scopes"` // infer, metrics, admin; none: infer
+	KeyChange
 }
 
 // KeyResult is a new API key; its text is told only here.

@@ -13,6 +13,7 @@ type Backend interface {
 	PlacementAdmin
 	EngineAdmin
 	KeyAdmin
+	AccessAdmin
 	StateAdmin
 	DoctorAdmin
 	SettingAdmin

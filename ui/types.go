@@ -216,6 +216,13 @@ type Key struct {
 	Created time.Time    `json:"created"`
 	Creator string       `json:"creator"` // name of the node that made it
 	First   bool         `json:"first"`   // made at the first start
+
+	Project string       `json:"project"` // name; empty: none
+	Models  List[string] `json:"models"`  // patterns of models that it may use; none: all
+	Require List[string] `json:"require"` // labels, key=value, of nodes that may answer it
+	Forbid  List[string] `json:"forbid"`  // labels of nodes that may not
+	Expires *time.Time   `json:"expires"` // nil: never
+	Rules
 }
 
 // Token is a join token without its secret.

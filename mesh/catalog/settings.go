@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,13 +23,14 @@ const settingsRow = "mesh"
 // SettingKind is the type of a mesh setting's value.
 type SettingKind string
 
-// Kinds of settings. Addresses are written as text with commas, durations as
-// 90s, 30m or 1h30m.
+// Kinds of settings. Addresses and networks are written as text with commas,
+// durations as 90s, 30m or 1h30m.
 const (
 	SettingBool      SettingKind = "boolean"
 	SettingChoice    SettingKind = "choice"
 	SettingAddresses SettingKind = "addresses"
 	SettingDuration  SettingKind = "duration"
+	SettingNetworks  SettingKind = "networks"
 )
 
 // Setting describes one setting of the mesh. A node's own configuration of the
@@ -51,8 +53,10 @@ func MeshSettings() []Setting {
 		{Key: "discovery.lan", Kind: SettingBool, Help: "announce boxes on their link and look for others, by mDNS"},
 		{Key: "log.level", Kind: SettingChoice, Choices: []string{"debug", "info", "warn", "error"}, Help: "what daemons log"},
 		{Key: "metrics.public", Kind: SettingBool, Restart: true, Help: "/metrics wants no key"},
+		{Key: "router.limit_policy", Kind: SettingChoice, Choices: []string{"share", "owner", "loose"}, Help: "how nodes agree on limits that are nearly used up"},
 		{Key: "router.prefix_routing", Kind: SettingBool, Help: "send a prompt where its beginning is warm already"},
 		{Key: "router.prefix_ttl", Kind: SettingDuration, Help: "how long a prompt counts as warm after its last use, at most 24h"},
+		{Key: "router.trusted_proxies", Kind: SettingNetworks, Help: "proxies whose X-Forwarded-For and Forwarded headers count, as addresses or networks"},
 	}
 }
 
@@ -100,11 +104,27 @@ func (s Setting) parse(text string) (any, error) {
 	}
 	list := SplitList(text)
 	for _, address := range list {
+		if s.Kind == SettingNetworks {
+			if _, err := ParseNetwork(address); err != nil {
+				return nil, &SettingError{s.Key, text, fmt.Sprintf("%q is neither an address nor a network, as 10.0.0.0/8", address)}
+			}
+			continue
+		}
 		if !isAddress(address) {
 			return nil, &SettingError{s.Key, text, fmt.Sprintf("%q is neither HOST:PORT nor a multiaddr", address)}
 		}
 	}
 	return list, nil
+}
+
+// ParseNetwork reads a network, or an address as a network of one.
+func ParseNetwork(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		a = a.Unmap()
+		return a.Prefix(a.BitLen())
+	}
+	p, err := netip.ParsePrefix(text)
+	return p.Masked(), err
 }
 
 // isAddress looks at the shape alone: whether it can be dialed shows at a node.
@@ -161,7 +181,7 @@ func (s Setting) read(row crdt.Row) (string, bool) {
 	case SettingBool:
 		var b bool
 		err, v = decode(row, s.Key, &b), b
-	case SettingAddresses:
+	case SettingAddresses, SettingNetworks:
 		var l []string
 		err, v = decode(row, s.Key, &l), l
 	default:

@@ -78,7 +78,7 @@ func TestASettingOfAnotherVersionIsKeptAndNotUsed(t *testing.T) {
 
 func TestEverySettingIsSpelledAndExplained(t *testing.T) {
 	for _, s := range MeshSettings() {
-		value := map[SettingKind]string{SettingBool: "true", SettingDuration: "90m", SettingAddresses: " 192.0.2.7:8771 , box.example:8771,192.0.2.7:8771", SettingChoice: ""}[s.Kind]
+		value := map[SettingKind]string{SettingBool: "true", SettingDuration: "90m", SettingAddresses: " 192.0.2.7:8771 , box.example:8771,192.0.2.7:8771", SettingChoice: "", SettingNetworks: "10.0.0.0/8, 192.0.2.7"}[s.Kind]
 		if s.Kind == SettingChoice {
 			value = s.Choices[0]
 		}
@@ -101,6 +101,18 @@ func TestDurationsOfSettings(t *testing.T) {
 	for text, want := range map[string]string{"30m": "30m0s", " 90s ": "1m30s", "24h": "24h0m0s", "": "", "soon": "", "0s": "", "-5m": "", "25h": "", "30": ""} {
 		if got, err := ttl.Check(text); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestNetworksOfSettings(t *testing.T) {
+	proxies, _ := MeshSetting("router.trusted_proxies")
+	for text, good := range map[string]bool{
+		"10.0.0.0/8": true, "192.0.2.7": true, "fd00::/8,10.1.2.3": true, "": true,
+		"10.0.0.0/33": false, "proxy.example": false, "10.0.0.0/8;10.1.0.0/16": false, "192.0.2.7:80": false,
+	} {
+		if _, err := proxies.Check(text); (err == nil) != good {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

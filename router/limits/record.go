@@ -45,9 +45,7 @@ type wireRecord struct {
 
 // Encode writes a record.
 func (r Record) Encode() ([]byte, error) {
-	u := r.Usage
-	w := wireRecord{Record: r, Source: string(u.Source),
-		Usage: [7]uint64{u.Input, u.Cached, u.CacheWrite, u.Output, u.AudioIn, u.AudioOut, u.Images}}
+	w := wireRecord{Record: r, Source: string(r.Usage.Source), Usage: packUsage(r.Usage)}
 	w.Record.Usage = openai.Usage{}
 	body, err := cbor.Marshal(w)
 	if err != nil {
@@ -65,10 +63,17 @@ func DecodeRecord(data []byte) (Record, error) {
 	if err := cbor.Unmarshal(data[1:], &w); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrRecord, err)
 	}
-	u := w.Usage
-	w.Record.Usage = openai.Usage{Input: u[0], Cached: u[1], CacheWrite: u[2], Output: u[3], AudioIn: u[4], AudioOut: u[5],
-		Images: u[6], Source: openai.UsageSource(w.Source)}
+	w.Record.Usage = unpackUsage(w.Usage)
+	w.Record.Usage.Source = openai.UsageSource(w.Source)
 	return w.Record, nil
+}
+
+func packUsage(u openai.Usage) [7]uint64 {
+	return [7]uint64{u.Input, u.Cached, u.CacheWrite, u.Output, u.AudioIn, u.AudioOut, u.Images}
+}
+
+func unpackUsage(u [7]uint64) openai.Usage {
+	return openai.Usage{Input: u[0], Cached: u[1], CacheWrite: u[2], Output: u[3], AudioIn: u[4], AudioOut: u[5], Images: u[6]}
 }
 
 // record writes what was used and charges it, apart from the request: it may be gone.
