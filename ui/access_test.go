@@ -68,7 +68,8 @@ func TestUsageReadsItsQuery(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.AddCookie(f.login(t))
-			if w := f.ask(r); w.Code != c.code {
+			w := f.ask(r)
+			if w.Code != c.code {
 				t.Fatalf("status %d, want %d: %s", w.Code, c.code, w.Body)
 			}
 			if c.code != 200 {
