@@ -27,6 +27,11 @@ type ModelDetail struct {
 	State    string   `json:"state"` // "ready", "not_loaded" or "stopped"
 	Replicas int      `json:"replicas"`
 	Aliases  []string `json:"aliases,omitempty"`
-	Problem  string   `json:"problem,omitempty"`
-	Hint     string   `json:"hint,omitempty"`
+	// Context is the tokens of one request, MaxOutput those of an answer; 0: not known,
+	// or not bounded.
+	Context   int64    `json:"context,omitempty"`
+	MaxOutput int64    `json:"max_output_tokens,omitempty"`
+	Nodes     []string `json:"nodes,omitempty"` // that have it ready
+	Problem   string   `json:"problem,omitempty"`
+	Hint      string   `json:"hint,omitempty"`
 }

@@ -24,6 +24,7 @@ type Choice struct {
 	Message      Delta  `json:"message"`
 	Delta        Delta  `json:"delta"`
 	FinishReason Text   `json:"finish_reason"`
+	StopReason   Text   `json:"stop_reason"` // vLLM: the stop sequence that was met
 }
 
 // Delta is a message or a piece of one.
