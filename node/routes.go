@@ -60,7 +60,7 @@ func (v *view) route(m catalog.Model) router.ModelView {
 			case isLive(n) && !n.Presence.Stopping && s.State == catalog.ReplicaReady:
 				out.Replicas = append(out.Replicas, router.Replica{
 					Peer: n.ID, Node: v.name(n.ID), Local: n.State == mesh.StateSelf, Model: m.ID, Slot: s.Slot, Epoch: s.Epoch, Digest: s.Digest,
-					InFlight: s.InFlight, Slots: s.Slots,
+					InFlight: s.InFlight, Slots: s.Slots, Context: s.Context,
 					Boot: uint64(s.PID), KVTokens: int64(s.Context) * int64(s.Slots), Priority: priority(m, s.Profile),
 					Lacks: s.Lacks, Labels: v.settings[n.ID].Labels,
 				})

@@ -33,10 +33,10 @@ func (i *inference) able(view ModelView) (ModelView, *openai.Error) {
 
 // lacking says what of the request a replica cannot do; nil: nothing is known.
 func (i *inference) lacking(m catalog.Model, lacks []catalog.Ability) *openai.Error {
-	if needs := i.t.route.needs; needs != "" && slices.Contains(lacks, needs) {
+	if i.needs != "" && slices.Contains(lacks, i.needs) {
 		return &openai.Error{
 			Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: openai.CodeUnsupported, Param: "model",
-			Message: fmt.Sprintf("the model %q does not answer %s", m.Name, i.t.route.path),
+			Message: fmt.Sprintf("the model %q does not answer %s", m.Name, i.form.path),
 			Hint:    "llmgw ps shows which engine serves it",
 		}
 	}

@@ -324,8 +324,8 @@ func TestManyModelsAreListedInPart(t *testing.T) {
 
 func TestModelListNamesEachModelOnce(t *testing.T) {
 	n := newNode(t)
-	aliased := view("Org/Small:Q4", Replica{Peer: "b"}, Replica{Peer: "c"})
-	aliased.Model.Aliases = []string{"small"}
+	aliased := view("Org/Small:Q4", Replica{Peer: "b", Node: "box-b", Context: 4096}, Replica{Peer: "c", Node: "box-c"})
+	aliased.Model.Aliases, aliased.Model.Limits.MaxOutput = []string{"small"}, 512
 	n.catalog.set(view("zeta"), aliased)
 	var got struct {
 		Object string
@@ -336,7 +336,8 @@ func TestModelListNamesEachModelOnce(t *testing.T) {
 	}
 	want := []map[string]any{
 		{"id": "Org/Small:Q4", "object": "model", "created": 0.0, "owned_by": "llmgw",
-			"llmgw": map[string]any{"state": "ready", "replicas": 2.0, "aliases": []any{"small"}}},
+			"llmgw": map[string]any{"state": "ready", "replicas": 2.0, "aliases": []any{"small"},
+				"context": 4096.0, "max_output_tokens": 512.0, "nodes": []any{"box-b", "box-c"}}},
 		{"id": "zeta", "object": "model", "created": 0.0, "owned_by": "llmgw",
 			"llmgw": map[string]any{"state": "not_loaded", "replicas": 0.0, "hint": "llmgw load zeta"}},
 	}

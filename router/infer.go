@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"llmgw/mesh"
+	"llmgw/mesh/catalog"
 	"llmgw/router/affinity"
 	"llmgw/router/openai"
 	"llmgw/router/relay"
@@ -22,22 +23,26 @@ const modelHeader = "X-Llmgw-Model"
 
 // inference is a request that an engine is to answer.
 type inference struct {
-	t       *request
-	req     openai.Request
-	stream  bool // the client gets a stream of events
-	band    band
-	means   meaning
-	header  http.Header // for the engine
-	most    int64       // tokens of the answer, as the client asks; 0: it does not
-	asked   map[tried]bool
-	query   affinity.Query
-	filter  *openai.UsageFilter // takes out what the client did not ask for; nil: nothing
-	account account
-	view    ModelView     // of the model that answers
-	last    error         // why the last attempt failed
-	cut     bool          // the client has a part of an answer that cannot be ended
-	spoke   time.Duration // into the wait, when a waiting client was last sent anything
-	note    string        // what it was told then
+	t        *request
+	form     form
+	needs    catalog.Ability // of the replica; empty: all have it
+	loadOnly func() []byte   // the answer of a request that only wants its model loaded; nil: it wants more
+	req      openai.Request
+	stream   bool // the client gets a stream of events
+	band     band
+	means    meaning
+	header   http.Header // for the engine
+	most     int64       // tokens of the answer, as the client asks; 0: it does not
+	asked    map[tried]bool
+	query    affinity.Query
+	filter   *openai.UsageFilter // takes out what the client did not ask for; nil: nothing
+	account  account
+	view     ModelView     // of the model that answers
+	last     error         // why the last attempt failed
+	failed   *openai.Error // what was found in translating a whole answer
+	cut      bool          // the client has a part of an answer that cannot be ended
+	spoke    time.Duration // into the wait, when a waiting client was last sent anything
+	note     string        // what it was told then
 }
 
 func (r *Router) infer(t *request) {
@@ -91,6 +96,10 @@ func (i *inference) run() *openai.Error {
 			return e
 		}
 		i.view = o.views[0]
+		if i.loadOnly != nil {
+			i.t.raw(i.loadOnly())
+			return nil
+		}
 		pass, e := i.passFor(ctx, o)
 		if e != nil {
 			return e
@@ -109,7 +118,7 @@ func (i *inference) run() *openai.Error {
 		i.asked[tried{replica.key(), replica.Epoch}] = true
 		err := i.attempt(ctx, replica, i.t.r.count(ticket, replica.Model, i.query.Whole))
 		if err == nil {
-			return nil
+			return i.failed
 		}
 		if ctx.Err() != nil || errors.Is(err, relay.ErrClientGone) {
 			i.t.gone()
@@ -147,9 +156,11 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 		return err
 	}
 	defer done()
-	answer := relay.Pump(x, i.t.out, relay.Options{
-		Dialect: i.t.route.dialect,
+	out, into := i.sink()
+	answer := relay.Pump(x, out, relay.Options{
+		Dialect: i.form.dialect,
 		Mend:    true,
+		Errors:  i.t.route.dialect,
 		Whole:   !i.stream,
 		Failure: func(error) *openai.Error { return i.brokeOff(replica) },
 		Origin:  i.t.origin(),
@@ -171,7 +182,19 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 		return answer.Err
 	}
 	i.settle(ctx, replica, answer)
+	if into != nil && answer.Sound {
+		i.failed = into.finish()
+	}
 	return nil
+}
+
+// sink is where the answer goes: to the client, or first into its API.
+func (i *inference) sink() (relay.Sink, *translated) {
+	if i.form.into == nil {
+		return i.t.out, nil
+	}
+	t := &translated{answer: i.t.out, into: i.form.into, dialect: i.t.route.dialect}
+	return t, t
 }
 
 // judge counts an attempt, and what it says of its replica.

@@ -55,7 +55,15 @@ func (t *request) names() []string {
 }
 
 func describe(view ModelView) openai.Model {
-	d := &openai.ModelDetail{State: "ready", Replicas: len(view.Replicas), Aliases: view.Model.Aliases}
+	d := &openai.ModelDetail{
+		State: "ready", Replicas: len(view.Replicas), Aliases: view.Model.Aliases,
+		Context: view.context(), MaxOutput: int64(view.Model.Limits.MaxOutput),
+	}
+	for _, c := range view.Replicas {
+		if !slices.Contains(d.Nodes, c.Node) {
+			d.Nodes = append(d.Nodes, c.Node)
+		}
+	}
 	switch {
 	case view.Model.State == catalog.ModelStopped:
 		d.State, d.Hint = "stopped", stopped(view).Hint
@@ -65,13 +73,42 @@ func describe(view ModelView) openai.Model {
 	return openai.Model{ID: view.Model.Name, Object: "model", Created: view.Model.Created, OwnedBy: "llmgw", LLMGW: d}
 }
 
+// context is how many tokens one request may have; 0: it is not known.
+func (v ModelView) context() int64 {
+	most := 0
+	for _, c := range v.Replicas {
+		most = max(most, c.Context)
+	}
+	if most > 0 {
+		return int64(most)
+	}
+	if len(v.Model.Profiles) > 0 {
+		return int64(v.Model.ContextTokens(v.Model.Profiles[0]))
+	}
+	return int64(v.Model.Limits.Context)
+}
+
+// lacks says that all replicas are known to lack something.
+func (v ModelView) lacks(a catalog.Ability) bool {
+	for _, c := range v.Replicas {
+		if !slices.Contains(c.Lacks, a) {
+			return false
+		}
+	}
+	return len(v.Replicas) > 0
+}
+
 func (t *request) json(v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		// Plain structs of strings and numbers cannot fail to encode.
 		panic(err)
 	}
-	body = append(body, '\n')
+	t.raw(append(body, '\n'))
+}
+
+// raw answers with a JSON document.
+func (t *request) raw(body []byte) {
 	h := t.out.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))

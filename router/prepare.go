@@ -15,7 +15,12 @@ func (t *request) prepare() (*inference, *openai.Error) {
 	if e := t.read(); e != nil {
 		return nil, e
 	}
-	i := &inference{t: t, asked: make(map[tried]bool)}
+	i := &inference{t: t, asked: make(map[tried]bool), needs: t.route.needs, form: form{path: t.route.path, dialect: t.route.dialect}}
+	if t.route.translate != nil {
+		if e := t.route.translate(i); e != nil {
+			return nil, e
+		}
+	}
 	if e := i.scan(); e != nil {
 		return nil, e
 	}
@@ -77,15 +82,21 @@ func paramEdits(p catalog.Params) []openai.Edit {
 func (i *inference) callFor(model catalog.Model) *relay.Call {
 	var edits []openai.Edit
 	if catalog.FoldName(i.req.Model) != model.ID {
-		name, err := json.Marshal(model.Name)
-		if err != nil {
-			panic(err) // a string cannot fail to encode
-		}
-		edits = append(edits, openai.Set("model", name))
+		edits = append(edits, openai.Set("model", []byte(quoted(model.Name))))
 	}
-	if edit, ok := openai.UsageEdit(&i.req); ok && i.t.route.dialect == openai.Chat {
+	if edit, ok := openai.UsageEdit(&i.req); ok && i.form.dialect == openai.Chat {
 		edits = append(edits, edit)
-		i.filter = new(openai.UsageFilter)
+		if i.form.into == nil {
+			i.filter = new(openai.UsageFilter)
+		}
 	}
-	return &relay.Call{Path: i.t.route.path, Header: i.header, Body: openai.Splice(&i.req, edits...)}
+	return &relay.Call{Path: i.form.path, Header: i.header, Body: openai.Splice(&i.req, edits...)}
+}
+
+func quoted(text string) string {
+	b, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string cannot fail to encode
+	}
+	return string(b)
 }

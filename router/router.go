@@ -32,6 +32,7 @@ type Replica struct {
 	Digest   string
 	InFlight int // relays at the holder, as it last told
 	Slots    int // requests it computes at once; 0 unknown
+	Context  int // tokens of one request; 0 unknown
 
 	Boot     uint64        // changes when its engine starts anew; 0: unknown
 	Hop      time.Duration // to its holder and back; 0: unknown

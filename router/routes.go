@@ -21,7 +21,9 @@ type route struct {
 	json    bool            // otherwise by one JSON value
 	needs   catalog.Ability // of the replica; empty: all have it
 	model   string          // of a GET for one model
-	serve   func(*Router, *request)
+	// translate makes another API\'s request of the body; nil: it goes as it is.
+	translate func(*inference) *openai.Error
+	serve     func(*Router, *request)
 }
 
 func (r route) allows(method string) bool {
@@ -44,6 +46,9 @@ func routeOf(path string) (route, bool) {
 	rest, versions := normalise(path)
 	if versions == 0 {
 		if r, ok := openRoute(rest); ok {
+			return r, true
+		}
+		if r, ok := ollamaRoute(rest); ok {
 			return r, true
 		}
 	}

@@ -41,8 +41,10 @@ type Answer struct {
 type Options struct {
 	// Dialect is the form of the engine's streams and errors.
 	Dialect openai.Dialect
-	// Mend puts errors of engines into the dialect's form, each its own words.
-	Mend bool
+	// Mend puts errors of engines into the form of the dialect Errors, each in its
+	// own words.
+	Mend   bool
+	Errors openai.Dialect
 	// Whole is set when the client wants the answer in one piece. One that was
 	// told 200 while it waited can then be failed only by cutting it off.
 	Whole bool
@@ -328,7 +330,7 @@ func (p *pump) mend(buf []byte, n int, err error) {
 		p.answer.Err = &BrokenError{StageAnswer, fmt.Errorf("the engine answered with status %d and no readable error", p.x.Status)}
 		return
 	}
-	status, mended, changed := p.o.Dialect.MendError(p.x.Status, body, p.o.Origin)
+	status, mended, changed := p.o.Errors.MendError(p.x.Status, body, p.o.Origin)
 	if changed {
 		p.x.Header.Set("Content-Type", "application/json")
 		p.x.Header.Del("Content-Encoding")

@@ -1,0 +1,117 @@
+package router
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"llmgw/router/openai"
+	"llmgw/router/relay"
+)
+
+// form is how a request goes to an engine: as it came, or as another API has
+// it.
+type form struct {
+	path    string
+	dialect openai.Dialect // of what the engine answers
+	into    translation    // of the answer; nil: its bytes stay as they are
+}
+
+// translation turns what an engine answers into what the client's API has. Of
+// one request it takes a stream or a whole answer, not both.
+type translation interface {
+	// Feed takes bytes of the engine's stream and gives bytes for the client,
+	// valid until the next call.
+	Feed(p []byte) []byte
+	// Finish gives what ends the client's stream after the engine's.
+	Finish() []byte
+	// Whole takes an answer in one piece.
+	Whole(body []byte) ([]byte, *openai.Error)
+}
+
+// maxWhole bounds an answer that is held to be translated.
+const maxWhole = 64 << 20
+
+// translated passes an answer on to the client in its own API. What an engine
+// refuses was put into the client's form before it comes here.
+type translated struct {
+	*answer
+	into    translation
+	dialect openai.Dialect // the client's
+
+	stream, whole bool
+	header        http.Header
+	body          []byte
+}
+
+var _ relay.Sink = (*translated)(nil)
+
+// Begin implements relay.Sink.
+func (s *translated) Begin(status int, header http.Header, length int64) error {
+	s.stream = status == http.StatusOK && relay.IsEventStream(header)
+	s.whole = status == http.StatusOK && !s.stream
+	switch {
+	case s.stream:
+		header.Set("Content-Type", s.dialect.ContentType())
+	case s.whole:
+		header.Set("Content-Type", "application/json")
+		s.header = header
+		return nil
+	}
+	return s.answer.Begin(status, header, length)
+}
+
+// Committed implements relay.Sink.
+func (s *translated) Committed() bool {
+	// After blanks or comments there is no Begin any more.
+	if s.answer.committed && !s.stream && !s.whole && s.answer.status == http.StatusOK {
+		s.stream = relay.IsEventStream(s.answer.w.Header()) || s.dialect == openai.Ollama && s.answer.w.Header().Get("Content-Type") == s.dialect.ContentType()
+		s.whole = !s.stream
+	}
+	return s.answer.committed
+}
+
+// Write implements relay.Sink.
+func (s *translated) Write(p []byte) error {
+	switch {
+	case s.stream:
+		if out := s.into.Feed(p); len(out) > 0 {
+			return s.answer.Write(out)
+		}
+		return nil
+	case s.whole:
+		if len(s.body)+len(p) > maxWhole {
+			return errors.New("the answer is too long to be translated")
+		}
+		s.body = append(s.body, p...)
+		return nil
+	}
+	return s.answer.Write(p)
+}
+
+// finish ends an answer of which all is here. An error was not told to the
+// client yet.
+func (s *translated) finish() *openai.Error {
+	if s.stream {
+		if out := s.into.Finish(); len(out) > 0 {
+			// A client that left needs no end.
+			_ = s.answer.Write(out)
+		}
+		return nil
+	}
+	if !s.whole {
+		return nil
+	}
+	body, e := s.into.Whole(s.body)
+	if e != nil {
+		return e
+	}
+	if !s.answer.committed {
+		s.header.Set("Content-Length", strconv.Itoa(len(body)))
+		if err := s.answer.Begin(http.StatusOK, s.header, int64(len(body))); err != nil {
+			return nil
+		}
+	}
+	_ = s.answer.Write(body)
+	return nil
+}
