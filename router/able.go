@@ -3,7 +3,6 @@ package router
 import (
 	"fmt"
 	"net/http"
-	"slices"
 
 	"llmgw/mesh/catalog"
 	"llmgw/router/openai"
@@ -33,10 +32,14 @@ func (i *inference) able(view ModelView) (ModelView, *openai.Error) {
 
 // lacking says what of the request a replica cannot do; nil: nothing is known.
 func (i *inference) lacking(m catalog.Model, lacks []catalog.Ability) *openai.Error {
-	if i.needs != "" && slices.Contains(lacks, i.needs) {
+	shape, e := i.shapeFor(lacks)
+	switch {
+	case e != nil:
+		return e
+	case shape == nil:
 		return &openai.Error{
 			Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: openai.CodeUnsupported, Param: "model",
-			Message: fmt.Sprintf("the model %q does not answer %s", m.Name, i.form.path),
+			Message: fmt.Sprintf("the model %q does not answer %s", m.Name, i.own.path),
 			Hint:    "llmgw ps shows which engine serves it",
 		}
 	}

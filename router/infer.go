@@ -24,11 +24,11 @@ const modelHeader = "X-Llmgw-Model"
 // inference is a request that an engine is to answer.
 type inference struct {
 	t        *request
-	form     form
 	needs    catalog.Ability // of the replica; empty: all have it
 	loadOnly func() []byte   // the answer of a request that only wants its model loaded; nil: it wants more
-	req      openai.Request
-	stream   bool // the client gets a stream of events
+	own      shaped          // the request as it came
+	other    *shaped         // as another API has it; nil: not needed yet
+	stream   bool            // the client gets a stream of events
 	band     band
 	means    meaning
 	header   http.Header // for the engine
@@ -150,15 +150,19 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 	i.t.model, i.t.server = i.view.Model.Name, replica.Node
 	i.t.out.Header().Set(modelHeader, i.view.Model.Name)
 	r.breakers.asks(replica.key(), r.now())
-	x, done, err := i.start(ctx, replica)
+	shape, e := i.shapeFor(replica.Lacks)
+	if e != nil || shape == nil {
+		return errUnable // able had left it out
+	}
+	x, done, err := i.start(ctx, replica, i.callFor(i.view.Model, shape))
 	if err != nil {
 		i.judge(ctx, replica, 0, err)
 		return err
 	}
 	defer done()
-	out, into := i.sink()
+	out, into := i.sink(shape)
 	answer := relay.Pump(x, out, relay.Options{
-		Dialect: i.form.dialect,
+		Dialect: shape.dialect,
 		Mend:    true,
 		Errors:  i.t.route.dialect,
 		Whole:   !i.stream,
@@ -189,11 +193,11 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 }
 
 // sink is where the answer goes: to the client, or first into its API.
-func (i *inference) sink() (relay.Sink, *translated) {
-	if i.form.into == nil {
+func (i *inference) sink(shape *shaped) (relay.Sink, *translated) {
+	if shape.into == nil {
 		return i.t.out, nil
 	}
-	t := &translated{answer: i.t.out, into: i.form.into, dialect: i.t.route.dialect}
+	t := &translated{answer: i.t.out, into: shape.into, dialect: i.t.route.dialect}
 	return t, t
 }
 
@@ -242,9 +246,9 @@ func (i *inference) brokeOff(replica Replica) *openai.Error {
 }
 
 // start opens the way to a replica. The returned function frees it.
-func (i *inference) start(ctx context.Context, replica Replica) (*relay.Exchange, func(), error) {
+func (i *inference) start(ctx context.Context, replica Replica, call *relay.Call) (*relay.Exchange, func(), error) {
 	if !replica.Local {
-		x, err := i.startRemote(ctx, replica)
+		x, err := i.startRemote(ctx, replica, call)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -255,7 +259,7 @@ func (i *inference) start(ctx context.Context, replica Replica) (*relay.Exchange
 	if err != nil {
 		return nil, nil, err
 	}
-	x, err := r.startEngine(ctx, target, i.callFor(i.view.Model), i.waiting(replica))
+	x, err := r.startEngine(ctx, target, call, i.waiting(replica))
 	if err != nil {
 		release()
 		return nil, nil, err
@@ -263,7 +267,7 @@ func (i *inference) start(ctx context.Context, replica Replica) (*relay.Exchange
 	return x, func() { x.Close(); release() }, nil
 }
 
-func (i *inference) startRemote(ctx context.Context, replica Replica) (*relay.Exchange, error) {
+func (i *inference) startRemote(ctx context.Context, replica Replica, call *relay.Call) (*relay.Exchange, error) {
 	r := i.t.r
 	opening, cancel := context.WithTimeout(ctx, r.cfg.Limits.Connect)
 	defer cancel()
@@ -275,12 +279,14 @@ func (i *inference) startRemote(ctx context.Context, replica Replica) (*relay.Ex
 		Model: replica.Model, Slot: replica.Slot, Epoch: replica.Epoch, Digest: replica.Digest,
 		Key: i.t.key.ID, RequestID: i.t.id,
 	}
-	x, err := relay.StartRemote(ctx, stream, i.callFor(i.view.Model), hop, r.cfg.Limits, i.waiting(replica))
+	x, err := relay.StartRemote(ctx, stream, call, hop, r.cfg.Limits, i.waiting(replica))
 	if broken := (*relay.BrokenError)(nil); errors.As(err, &broken) && !relay.IsTimeout(err) {
 		return nil, &holderError{replica, err}
 	}
 	return x, err
 }
+
+var errUnable = errors.New("the replica lacks what is asked for")
 
 // Reasons to end the wait for a holder's first byte.
 var (

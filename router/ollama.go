@@ -11,9 +11,6 @@ import (
 	"llmgw/router/openai/ollama"
 )
 
-// noteHeader says what of a request has no effect here.
-const noteHeader = "X-Llmgw-Note"
-
 // ollamaRoutes are the paths of Ollama's API that tools need which speak
 // nothing else.
 func ollamaRoute(rest string) (route, bool) {
@@ -58,7 +55,7 @@ func (i *inference) ollamaChat(generate bool) *openai.Error {
 	if e != nil {
 		return e
 	}
-	i.form = form{path: "/v1/chat/completions", dialect: openai.Chat, into: ollama.NewAnswer(r.Model, generate, t.r.now)}
+	i.own.form = form{path: "/v1/chat/completions", dialect: openai.Chat, into: ollama.NewAnswer(r.Model, generate, t.r.now)}
 	i.adopt(r)
 	if r.Body == nil {
 		i.loadOnly = func() []byte { return ollama.Loaded(r.Model, generate, t.r.now()) }
@@ -72,7 +69,7 @@ func (i *inference) ollamaEmbed(old bool) *openai.Error {
 	if e != nil {
 		return e
 	}
-	i.form = form{path: "/v1/embeddings", dialect: openai.Plain, into: embedded{r.Model, old, t.r.now, t.r.now()}}
+	i.own.form = form{path: "/v1/embeddings", dialect: openai.Plain, into: embedded{r.Model, old, t.r.now, t.r.now()}}
 	i.needs = catalog.AbilityEmbeddings
 	i.adopt(r)
 	if r.Body == nil {
@@ -83,9 +80,7 @@ func (i *inference) ollamaEmbed(old bool) *openai.Error {
 
 // adopt takes the translated body for the request's own.
 func (i *inference) adopt(r *ollama.Request) {
-	if len(r.Notes) > 0 {
-		i.t.out.Header().Set(noteHeader, strings.Join(r.Notes, "; "))
-	}
+	i.notes(r.Notes)
 	if i.t.body = r.Body; r.Body == nil {
 		i.t.body = []byte(`{"model":` + quoted(r.Model) + `}`)
 	}

@@ -15,7 +15,8 @@ func (t *request) prepare() (*inference, *openai.Error) {
 	if e := t.read(); e != nil {
 		return nil, e
 	}
-	i := &inference{t: t, asked: make(map[tried]bool), needs: t.route.needs, form: form{path: t.route.path, dialect: t.route.dialect}}
+	i := &inference{t: t, asked: make(map[tried]bool), needs: t.route.needs}
+	i.own.form = form{path: t.route.path, dialect: t.route.dialect}
 	if t.route.translate != nil {
 		if e := t.route.translate(i); e != nil {
 			return nil, e
@@ -24,18 +25,18 @@ func (t *request) prepare() (*inference, *openai.Error) {
 	if e := i.scan(); e != nil {
 		return nil, e
 	}
-	if i.req.Model == "" {
+	if i.own.req.Model == "" {
 		return nil, noModel()
 	}
-	i.means = t.r.meaningOf(i.req.Model)
+	i.means = t.r.meaningOf(i.own.req.Model)
 	if p := i.means.params; !p.IsZero() {
-		t.body = openai.Splice(&i.req, paramEdits(p)...)
+		t.body = openai.Splice(&i.own.req, paramEdits(p)...)
 		if e := i.scan(); e != nil {
 			return nil, e
 		}
 	}
-	i.band = t.bandOf(string(i.req.Field("service_tier")))
-	i.stream = i.req.Stream && t.route.streams
+	i.band = t.bandOf(string(i.own.req.Field("service_tier")))
+	i.stream = i.own.req.Stream && t.route.streams
 	i.header = jsonHeader(relay.CleanRequest(t.req.Header), t.id)
 	return i, nil
 }
@@ -46,7 +47,7 @@ func (i *inference) scan() *openai.Error {
 	if err != nil {
 		return badJSON(err)
 	}
-	i.req, i.query, i.most = scanned, i.t.query(scanned.Stream, &prompt), mostOf(&scanned)
+	i.own.req, i.query, i.most = scanned, i.t.query(scanned.Stream, &prompt), mostOf(&scanned)
 	return nil
 }
 
@@ -79,18 +80,19 @@ func paramEdits(p catalog.Params) []openai.Edit {
 // callFor is the request as the engine of a model gets it: the bytes received,
 // but for a name that the engine does not know, and the usage that accounting
 // asks for.
-func (i *inference) callFor(model catalog.Model) *relay.Call {
+func (i *inference) callFor(model catalog.Model, shape *shaped) *relay.Call {
 	var edits []openai.Edit
-	if catalog.FoldName(i.req.Model) != model.ID {
+	if catalog.FoldName(shape.req.Model) != model.ID {
 		edits = append(edits, openai.Set("model", []byte(quoted(model.Name))))
 	}
-	if edit, ok := openai.UsageEdit(&i.req); ok && i.form.dialect == openai.Chat {
+	i.filter = nil
+	if edit, ok := openai.UsageEdit(&shape.req); ok && shape.dialect == openai.Chat {
 		edits = append(edits, edit)
-		if i.form.into == nil {
+		if shape.into == nil {
 			i.filter = new(openai.UsageFilter)
 		}
 	}
-	return &relay.Call{Path: i.form.path, Header: i.header, Body: openai.Splice(&i.req, edits...)}
+	return &relay.Call{Path: shape.path, Header: i.header, Body: openai.Splice(&shape.req, edits...)}
 }
 
 func quoted(text string) string {

@@ -23,7 +23,10 @@ type route struct {
 	model   string          // of a GET for one model
 	// translate makes another API\'s request of the body; nil: it goes as it is.
 	translate func(*inference) *openai.Error
-	serve     func(*Router, *request)
+	// instead makes one for replicas that lack what the route needs; nil: there is no
+	// other way.
+	instead func(*inference) (*shaped, *openai.Error)
+	serve   func(*Router, *request)
 }
 
 func (r route) allows(method string) bool {
@@ -69,7 +72,7 @@ var engineRoutes = map[string]route{
 	"chat/completions":      engineRoute("chat", "/v1/chat/completions", route{dialect: openai.Chat, streams: true, json: true}),
 	"completions":           engineRoute("completions", "/v1/completions", route{dialect: openai.Chat, streams: true, json: true}),
 	"responses":             engineRoute("responses", "/v1/responses", route{dialect: openai.Responses, streams: true, json: true, needs: catalog.AbilityResponses}),
-	"messages":              engineRoute("messages", "/v1/messages", route{dialect: openai.Messages, streams: true, json: true, needs: catalog.AbilityMessages}),
+	"messages":              engineRoute("messages", "/v1/messages", route{dialect: openai.Messages, streams: true, json: true, needs: catalog.AbilityMessages, instead: (*inference).messagesByChat}),
 	"messages/count_tokens": engineRoute("count_tokens", "/v1/messages/count_tokens", route{dialect: openai.Messages, json: true, needs: catalog.AbilityMessages}),
 	"embeddings":            engineRoute("embeddings", "/v1/embeddings", route{dialect: openai.Plain, json: true, needs: catalog.AbilityEmbeddings}),
 	"rerank":                engineRoute("rerank", "/v1/rerank", route{dialect: openai.Plain, json: true, needs: catalog.AbilityRerank}),

@@ -3,9 +3,13 @@ package router
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
+	"llmgw/mesh/catalog"
 	"llmgw/router/openai"
+	"llmgw/router/openai/anthropic"
 	"llmgw/router/relay"
 )
 
@@ -15,6 +19,59 @@ type form struct {
 	path    string
 	dialect openai.Dialect // of what the engine answers
 	into    translation    // of the answer; nil: its bytes stay as they are
+}
+
+// shaped is a form with the body that is in it.
+type shaped struct {
+	form
+	req openai.Request
+}
+
+// shapeFor gives the request as a replica takes it: in another API where it
+// lacks the client's own. Nil and no error: there is no such way.
+func (i *inference) shapeFor(lacks []catalog.Ability) (*shaped, *openai.Error) {
+	if i.needs == "" || !slices.Contains(lacks, i.needs) {
+		return &i.own, nil
+	}
+	if i.t.route.instead == nil {
+		return nil, nil
+	}
+	if i.other == nil {
+		other, e := i.t.route.instead(i)
+		if e != nil {
+			return nil, e
+		}
+		i.other = other
+	}
+	return i.other, nil
+}
+
+// byChat is a request as a chat completion.
+func byChat(body []byte, into translation) (*shaped, *openai.Error) {
+	req, err := openai.Scan(body)
+	if err != nil {
+		return nil, badJSON(err)
+	}
+	return &shaped{form{path: "/v1/chat/completions", dialect: openai.Chat, into: into}, req}, nil
+}
+
+// messagesByChat serves the Messages API where an engine lacks it.
+func (i *inference) messagesByChat() (*shaped, *openai.Error) {
+	r, e := anthropic.Translate(i.t.body, false)
+	if e != nil {
+		return nil, e
+	}
+	i.notes(r.Notes)
+	return byChat(r.Body, anthropic.NewAnswer(r, "msg_"+i.t.id))
+}
+
+// noteHeader says what of a request has no effect here.
+const noteHeader = "X-Llmgw-Note"
+
+func (i *inference) notes(notes []string) {
+	if len(notes) > 0 {
+		i.t.out.Header().Set(noteHeader, strings.Join(notes, "; "))
+	}
 }
 
 // translation turns what an engine answers into what the client's API has. Of
