@@ -47,7 +47,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		newUp(), newStatus(), newNodes(), newToken(), newJoin(), newLeave(), newSecret(),
 		newModels(), newPull(), newLoad(), newUnload(), newStop(), newStart(), newScale(), newPs(), newWhy(), newWhatIf(),
-		newCordon(), newUncordon(), newLabel(), newEngines(), newKeys(),
+		newCordon(), newUncordon(), newLabel(), newEngines(), newKeys(), newTenants(), newProjects(), newPrices(), newUsage(),
 		newConfig(), newSettings(), newRoutes(), newExport(), newApply(), newState(), newDoctor(), newIdentity(), newRestart(), newUI(), newCompletion(), newVersion(), newEngineSim())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return completed(root)
@@ -113,7 +113,10 @@ func ask[Out any](cmd *cobra.Command, call func(*ui.Client, context.Context) (Ou
 	})
 }
 
+// clientCall is a call of the admin API with a request.
+type clientCall[In, Out any] func(*ui.Client, context.Context, In) (Out, error)
+
 // send is ask with a request.
-func send[In, Out any](cmd *cobra.Command, call func(*ui.Client, context.Context, In) (Out, error), in In, text func(io.Writer, Out)) error {
+func send[In, Out any](cmd *cobra.Command, call clientCall[In, Out], in In, text func(io.Writer, Out)) error {
 	return ask(cmd, func(c *ui.Client, ctx context.Context) (Out, error) { return call(c, ctx, in) }, text)
 }
