@@ -35,6 +35,9 @@ type Config struct {
 	MetricsPublic  bool
 	PrefixRouting  bool
 	PrefixTTL      time.Duration
+	LoadWait       time.Duration       // of requests, for their model
+	QueueTime      time.Duration       // of requests, for a replica with room
+	MaxInFlight    int                 // requests for engines at once; 0: no bound
 	LimitPolicy    string              // share, owner or loose
 	TrustedProxies []string            // networks whose forwarded headers count
 	CacheDir       string              // verified downloads are looked up and left here; empty: none
@@ -107,6 +110,19 @@ func period(key, env string, field func(*Config) *time.Duration, fallback string
 		}}
 }
 
+func count(key, env string, field func(*Config) *int, fallback string) setting {
+	return setting{key, env, "", fixed(fallback),
+		func(c *Config) string { return strconv.Itoa(*field(c)) },
+		func(c *Config, v string) error {
+			n, err := strconv.ParseUint(v, 10, 31)
+			if err != nil {
+				return fmt.Errorf("is no whole number from 0 on")
+			}
+			*field(c) = int(n)
+			return nil
+		}}
+}
+
 func oneOf(s setting, allowed ...string) setting {
 	set := s.set
 	s.set = func(c *Config, v string) error {
@@ -143,6 +159,9 @@ func settings() []setting {
 		boolean("router.prefix_routing", "LLMGW_ROUTER_PREFIX_ROUTING", "", func(c *Config) *bool { return &c.PrefixRouting }, "true"),
 		oneOf(text("router.limit_policy", "LLMGW_ROUTER_LIMIT_POLICY", "", func(c *Config) *string { return &c.LimitPolicy }, fixed("share")), "share", "owner", "loose"),
 		networks("router.trusted_proxies", "LLMGW_ROUTER_TRUSTED_PROXIES", func(c *Config) *[]string { return &c.TrustedProxies }),
+		period("router.load_wait", "LLMGW_ROUTER_LOAD_WAIT", func(c *Config) *time.Duration { return &c.LoadWait }, "10m0s"),
+		count("router.max_inflight", "LLMGW_ROUTER_MAX_INFLIGHT", func(c *Config) *int { return &c.MaxInFlight }, "0"),
+		period("router.queue_time", "LLMGW_ROUTER_QUEUE_TIME", func(c *Config) *time.Duration { return &c.QueueTime }, "1m0s"),
 		period("router.prefix_ttl", "LLMGW_ROUTER_PREFIX_TTL", func(c *Config) *time.Duration { return &c.PrefixTTL }, "30m0s"),
 		text("cache_dir", "LLMGW_CACHE_DIR", "", func(c *Config) *string { return &c.CacheDir }, fixed("")),
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strconv"
 	"sync"
 	"time"
 
@@ -97,6 +98,18 @@ func (n *Node) bootSettings() error {
 			n.cfg.PrefixRouting = v == "true"
 			n.router.SetPrefixes(n.cfg.PrefixRouting, n.cfg.PrefixTTL)
 		},
+		"router.load_wait": func(v string) {
+			n.cfg.LoadWait, _ = time.ParseDuration(v)
+			n.setBounds()
+		},
+		"router.queue_time": func(v string) {
+			n.cfg.QueueTime, _ = time.ParseDuration(v)
+			n.setBounds()
+		},
+		"router.max_inflight": func(v string) {
+			n.cfg.MaxInFlight, _ = strconv.Atoi(v)
+			n.setBounds()
+		},
 		"router.limit_policy":    n.setPolicy,
 		"router.trusted_proxies": func(v string) { n.setProxies(catalog.SplitList(v)) },
 		"router.prefix_ttl": func(v string) {
@@ -117,6 +130,8 @@ func (n *Node) followSettings() error {
 	n.settings.follow(said, nil)
 	return nil
 }
+
+func (n *Node) setBounds() { n.router.SetBounds(n.cfg.MaxInFlight, n.cfg.QueueTime, n.cfg.LoadWait) }
 
 func (n *Node) setLevel(text string) {
 	if err := n.level.UnmarshalText([]byte(text)); err != nil {

@@ -31,6 +31,7 @@ const (
 	SettingAddresses SettingKind = "addresses"
 	SettingDuration  SettingKind = "duration"
 	SettingNetworks  SettingKind = "networks"
+	SettingNumber    SettingKind = "number"
 )
 
 // Setting describes one setting of the mesh. A node's own configuration of the
@@ -55,6 +56,9 @@ func MeshSettings() []Setting {
 		{Key: "metrics.public", Kind: SettingBool, Restart: true, Help: "/metrics wants no key"},
 		{Key: "router.limit_policy", Kind: SettingChoice, Choices: []string{"share", "owner", "loose"}, Help: "how nodes agree on limits that are nearly used up"},
 		{Key: "router.prefix_routing", Kind: SettingBool, Help: "send a prompt where its beginning is warm already"},
+		{Key: "router.load_wait", Kind: SettingDuration, Help: "how long a request waits for its model to be loaded, at most 24h"},
+		{Key: "router.max_inflight", Kind: SettingNumber, Help: "requests for engines that a node has at once, more are refused; 0: no bound"},
+		{Key: "router.queue_time", Kind: SettingDuration, Help: "how long a request waits while all replicas of its model are full, one of low priority ten times that"},
 		{Key: "router.prefix_ttl", Kind: SettingDuration, Help: "how long a prompt counts as warm after its last use, at most 24h"},
 		{Key: "router.trusted_proxies", Kind: SettingNetworks, Help: "proxies whose X-Forwarded-For and Forwarded headers count, as addresses or networks"},
 	}
@@ -95,6 +99,12 @@ func (s Setting) parse(text string) (any, error) {
 			return nil, &SettingError{s.Key, text, "is not one of " + strings.Join(s.Choices, ", ")}
 		}
 		return text, nil
+	case SettingNumber:
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil {
+			return nil, &SettingError{s.Key, text, "is no whole number from 0 on"}
+		}
+		return strconv.FormatUint(n, 10), nil
 	case SettingDuration:
 		d, err := time.ParseDuration(text)
 		if err != nil || d < time.Second || d > 24*time.Hour {

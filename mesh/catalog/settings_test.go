@@ -78,7 +78,7 @@ func TestASettingOfAnotherVersionIsKeptAndNotUsed(t *testing.T) {
 
 func TestEverySettingIsSpelledAndExplained(t *testing.T) {
 	for _, s := range MeshSettings() {
-		value := map[SettingKind]string{SettingBool: "true", SettingDuration: "90m", SettingAddresses: " 192.0.2.7:8771 , box.example:8771,192.0.2.7:8771", SettingChoice: "", SettingNetworks: "10.0.0.0/8, 192.0.2.7"}[s.Kind]
+		value := map[SettingKind]string{SettingBool: "true", SettingDuration: "90m", SettingAddresses: " 192.0.2.7:8771 , box.example:8771,192.0.2.7:8771", SettingChoice: "", SettingNetworks: "10.0.0.0/8, 192.0.2.7", SettingNumber: " 012 "}[s.Kind]
 		if s.Kind == SettingChoice {
 			value = s.Choices[0]
 		}
