@@ -16,6 +16,9 @@ type Answer struct {
 	Usage   *Usage          `json:"usage"`
 	Timings *Timings        `json:"timings"`
 	Error   json.RawMessage `json:"error"`
+
+	// Raw is the document as it came, valid as long as what it was read from.
+	Raw []byte `json:"-"`
 }
 
 // Choice is one answer, whole or the next piece of it.

@@ -76,7 +76,7 @@ func (r *Reader) take(line []byte, use func(*Answer)) {
 		r.done = true
 		return
 	}
-	var a Answer
+	a := Answer{Raw: data}
 	if err := json.Unmarshal(data, &a); err != nil {
 		// One event that is no JSON costs itself, not the stream; types that
 		// are odd have left their fields empty.
@@ -122,7 +122,7 @@ func Decode(body []byte) (*Answer, *openai.Error) {
 	if e, ok := openai.ReadError(200, body); ok {
 		return nil, e
 	}
-	var a Answer
+	a := Answer{Raw: body}
 	err := json.Unmarshal(body, &a)
 	var odd *json.UnmarshalTypeError
 	if err != nil && !errors.As(err, &odd) || len(a.Choices) == 0 {
