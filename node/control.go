@@ -124,6 +124,9 @@ func (c *controller) reconcile(v *view) {
 	n := c.node
 	for _, a := range placement.Reconcile(n.mesh.Self(), v.input) {
 		if !a.Run {
+			if !n.mayRelease(v, a) {
+				continue
+			}
 			n.supervisor.Release(a.Model, a.Slot, a.Reason)
 			continue
 		}

@@ -83,17 +83,18 @@ type Node struct {
 	looking sync.Mutex // held while the next view is made
 	dead    deadSince  // guarded by looking
 
-	view     atomic.Pointer[view]
-	settled  atomic.Bool // the control loop may place and start
-	stopping atomic.Bool
-	restart  chan struct{} // closed: end, leave engines running, and start again
-	again    sync.Once     // closes restart
-	kick     chan struct{} // capacity 1: something the control loop looks at changed
-	fetches  fetches
-	wants    wants
-	usage    usage
-	declared declaredModels
-	engines  engineList
+	view      atomic.Pointer[view]
+	settled   atomic.Bool // the control loop may place and start
+	stopping  atomic.Bool
+	restart   chan struct{} // closed: end, leave engines running, and start again
+	again     sync.Once     // closes restart
+	kick      chan struct{} // capacity 1: something the control loop looks at changed
+	fetches   fetches
+	wants     wants
+	usage     usage
+	declared  declaredModels
+	handovers handovers
+	engines   engineList
 
 	undo []func() error // what New opened, to be closed last first
 }
@@ -213,6 +214,9 @@ var errRestart = errors.New("restart")
 // unless the next run is to adopt them.
 func (n *Node) shutdown(servers map[string]*server, stopEngines bool) {
 	n.log.Info("stopping: no new requests, membership stays", "engines_end", stopEngines)
+	if stopEngines {
+		n.handOverAll()
+	}
 	n.stopping.Store(true)
 	n.mesh.SetPresence(n.presence(n.view.Load().models))
 	ctx, cancel := context.WithTimeout(context.Background(), drainStreams)

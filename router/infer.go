@@ -247,39 +247,43 @@ func (i *inference) brokeOff(replica Replica) *openai.Error {
 
 // start opens the way to a replica. The returned function frees it.
 func (i *inference) start(ctx context.Context, replica Replica, call *relay.Call) (*relay.Exchange, func(), error) {
+	return i.t.r.reach(ctx, replica, call, relay.Hop{
+		Model: replica.Model, Slot: replica.Slot, Epoch: replica.Epoch, Digest: replica.Digest,
+		Key: i.t.key.ID, RequestID: i.t.id, Session: i.query.Root,
+	}, i.waiting(replica))
+}
+
+// reach sends a call to a replica of this node or of another one. The returned
+// function frees the way.
+func (r *Router) reach(ctx context.Context, replica Replica, call *relay.Call, hop relay.Hop, wait relay.Wait) (*relay.Exchange, func(), error) {
 	if !replica.Local {
-		x, err := i.startRemote(ctx, replica, call)
+		x, err := r.reachRemote(ctx, replica, call, hop, wait)
 		if err != nil {
 			return nil, nil, err
 		}
 		return x, x.Close, nil
 	}
-	r := i.t.r
 	target, release, err := r.target(replica.Model, replica.Epoch, replica.Digest)
 	if err != nil {
 		return nil, nil, err
 	}
-	x, err := r.startEngine(ctx, target, call, i.waiting(replica))
+	x, err := r.startEngine(ctx, target, call, wait)
 	if err != nil {
 		release()
 		return nil, nil, err
 	}
+	r.remember(conversation{replica.Model, replica.Slot, hop.Session}, hop.Key, call.Path, call.Body)
 	return x, func() { x.Close(); release() }, nil
 }
 
-func (i *inference) startRemote(ctx context.Context, replica Replica, call *relay.Call) (*relay.Exchange, error) {
-	r := i.t.r
+func (r *Router) reachRemote(ctx context.Context, replica Replica, call *relay.Call, hop relay.Hop, wait relay.Wait) (*relay.Exchange, error) {
 	opening, cancel := context.WithTimeout(ctx, r.cfg.Limits.Connect)
 	defer cancel()
 	stream, err := r.cfg.Mesh.Open(opening, replica.Peer, mesh.ProtocolInfer)
 	if err != nil {
 		return nil, &holderError{replica, &relay.BrokenError{Stage: relay.StageConnect, Err: err}}
 	}
-	hop := relay.Hop{
-		Model: replica.Model, Slot: replica.Slot, Epoch: replica.Epoch, Digest: replica.Digest,
-		Key: i.t.key.ID, RequestID: i.t.id,
-	}
-	x, err := relay.StartRemote(ctx, stream, call, hop, r.cfg.Limits, i.waiting(replica))
+	x, err := relay.StartRemote(ctx, stream, call, hop, r.cfg.Limits, wait)
 	if broken := (*relay.BrokenError)(nil); errors.As(err, &broken) && !relay.IsTimeout(err) {
 		return nil, &holderError{replica, err}
 	}

@@ -20,6 +20,7 @@ type metrics struct {
 	relays    *prometheus.CounterVec   // kind, outcome
 	refusals  *prometheus.CounterVec   // kind, of refusals that this node gave
 	relayed   prometheus.Counter
+	handed    *prometheus.CounterVec // outcome
 	inFlight  prometheus.Gauge
 	keys      names
 }
@@ -95,6 +96,9 @@ func newMetrics(cfg Config, r *Router) *metrics {
 		relayed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "llmgw_relayed_bytes_total", Help: "Bytes of engines' answers that this node relayed to clients.",
 		}),
+		handed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmgw_conversations_handed_over_total", Help: "Conversations whose prompts another replica computed before this node's drained, by outcome.",
+		}, []string{"outcome"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "llmgw_requests_in_flight", Help: "Client requests in progress.",
 		}),
@@ -114,7 +118,7 @@ func newMetrics(cfg Config, r *Router) *metrics {
 	})
 	info.Set(1)
 	registerPrefixes(reg, r.picker)
-	reg.MustRegister(m.requests, m.duration, m.firstByte, m.relays, m.refusals, m.relayed, m.inFlight, held, open, queued, info)
+	reg.MustRegister(m.requests, m.duration, m.firstByte, m.relays, m.refusals, m.relayed, m.handed, m.inFlight, held, open, queued, info)
 	return m
 }
 

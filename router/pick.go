@@ -74,16 +74,8 @@ const maxSession = 1024
 // model needs no part in the hashes. What names the conversation goes with the
 // key, as names are given freely: one client's are not another's.
 func (t *request) query(stream bool, p *openai.Prompt) affinity.Query {
-	b := affinity.NewBuilder()
-	b.Add(p.Tools)
-	elements, root := 0, 0
-	p.Elements(func(raw []byte) {
-		b.Add(raw)
-		if elements++; elements <= rootElements {
-			root = len(b.Chain())
-		}
-	})
-	q := affinity.Query{Chain: b.Chain(), Tokens: max(b.Tokens()+affinity.TokensOf(p.Other), 1), Whole: !stream}
+	q, root := chainOf(p)
+	q.Whole = !stream
 	name := t.req.Header.Get(sessionHeader)
 	if name == "" {
 		name = string(p.Session[:min(len(p.Session), maxSession+1)])
@@ -98,6 +90,21 @@ func (t *request) query(stream bool, p *openai.Prompt) affinity.Query {
 		q.Root = affinity.NameHash(t.key.ID)
 	}
 	return q
+}
+
+// chainOf is what the bytes of a prompt say, and how much of the chain its first
+// elements are.
+func chainOf(p *openai.Prompt) (q affinity.Query, root int) {
+	b := affinity.NewBuilder()
+	b.Add(p.Tools)
+	elements := 0
+	p.Elements(func(raw []byte) {
+		b.Add(raw)
+		if elements++; elements <= rootElements {
+			root = len(b.Chain())
+		}
+	})
+	return affinity.Query{Chain: b.Chain(), Tokens: max(b.Tokens()+affinity.TokensOf(p.Other), 1)}, root
 }
 
 // rootElements of a prompt, the system's message and the first of the user,

@@ -149,6 +149,7 @@ type Router struct {
 	share               *sharing
 	breakers            breakers
 	queue               queue
+	prompts             prompts
 	running             atomic.Int64 // requests for engines
 	maxInFlight         atomic.Int64 // of them; 0: no bound
 	queueTime, loadWait atomic.Int64 // nanoseconds

@@ -17,6 +17,8 @@ type API struct {
 	HTTP *http.Client
 	Base string // http://host:port
 	Key  string // "": no Authorization header
+	// Header is sent with each request.
+	Header http.Header
 }
 
 // API asks box of from inside box b.
@@ -78,6 +80,9 @@ func (a *API) Do(ctx context.Context, method, path string, body any) (*http.Resp
 	}
 	if a.Key != "" {
 		req.Header.Set("Authorization", "Bearer "+a.Key)
+	}
+	for name, values := range a.Header {
+		req.Header[name] = values
 	}
 	resp, err := a.HTTP.Do(req)
 	if err != nil {

@@ -61,6 +61,7 @@ const (
 	HeaderDigest    = "X-Llmgw-Digest"
 	HeaderKey       = "X-Llmgw-Key"
 	HeaderRequestID = "X-Llmgw-Request-Id"
+	HeaderSession   = "X-Llmgw-Session"
 	HeaderRefusal   = "X-Llmgw-Refusal"
 )
 

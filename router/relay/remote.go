@@ -22,6 +22,7 @@ type Hop struct {
 	Digest    string
 	Key       string // ID of the API key
 	RequestID string
+	Session   uint64 // the conversation, as the entry node tells them apart; 0: unknown
 }
 
 func (h Hop) fields() []string {
@@ -32,6 +33,7 @@ func (h Hop) fields() []string {
 		HeaderDigest, h.Digest,
 		HeaderKey, h.Key,
 		HeaderRequestID, h.RequestID,
+		HeaderSession, strconv.FormatUint(h.Session, 16),
 	}
 }
 
@@ -48,6 +50,8 @@ func readHop(h http.Header) (Hop, error) {
 		Model: h.Get(HeaderModel), Slot: slot, Epoch: epoch, Digest: h.Get(HeaderDigest),
 		Key: h.Get(HeaderKey), RequestID: h.Get(HeaderRequestID),
 	}
+	// Heads of an earlier version do not tell it.
+	hop.Session, _ = strconv.ParseUint(h.Get(HeaderSession), 16, 64)
 	if hop.Model == "" {
 		return Hop{}, errors.New("no model is named")
 	}
