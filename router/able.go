@@ -43,5 +43,5 @@ func (i *inference) lacking(m catalog.Model, lacks []catalog.Ability) *openai.Er
 			Hint:    "llmgw ps shows which engine serves it",
 		}
 	}
-	return nil
+	return openai.Missing(&shape.req, lacks)
 }

@@ -28,6 +28,7 @@ type inference struct {
 	loadOnly func() []byte   // the answer of a request that only wants its model loaded; nil: it wants more
 	own      shaped          // the request as it came
 	other    *shaped         // as another API has it; nil: not needed yet
+	called   *shaped         // with a tool called by schema; nil: not needed yet
 	stream   bool            // the client gets a stream of events
 	band     band
 	means    meaning

@@ -71,7 +71,7 @@ func routeOf(path string) (route, bool) {
 var engineRoutes = map[string]route{
 	"chat/completions":      engineRoute("chat", "/v1/chat/completions", route{dialect: openai.Chat, streams: true, json: true}),
 	"completions":           engineRoute("completions", "/v1/completions", route{dialect: openai.Chat, streams: true, json: true}),
-	"responses":             engineRoute("responses", "/v1/responses", route{dialect: openai.Responses, streams: true, json: true, needs: catalog.AbilityResponses}),
+	"responses":             engineRoute("responses", "/v1/responses", route{dialect: openai.Responses, streams: true, json: true, needs: catalog.AbilityResponses, instead: (*inference).responsesByChat}),
 	"messages":              engineRoute("messages", "/v1/messages", route{dialect: openai.Messages, streams: true, json: true, needs: catalog.AbilityMessages, instead: (*inference).messagesByChat}),
 	"messages/count_tokens": engineRoute("count_tokens", "/v1/messages/count_tokens", route{dialect: openai.Messages, json: true, needs: catalog.AbilityMessages}),
 	"embeddings":            engineRoute("embeddings", "/v1/embeddings", route{dialect: openai.Plain, json: true, needs: catalog.AbilityEmbeddings}),

@@ -10,6 +10,8 @@ import (
 	"llmgw/mesh/catalog"
 	"llmgw/router/openai"
 	"llmgw/router/openai/anthropic"
+	"llmgw/router/openai/responses"
+	"llmgw/router/openai/toolcall"
 	"llmgw/router/relay"
 )
 
@@ -28,22 +30,73 @@ type shaped struct {
 }
 
 // shapeFor gives the request as a replica takes it: in another API where it
-// lacks the client's own. Nil and no error: there is no such way.
+// lacks the client's own, and with a call of a tool as a document where it
+// keeps to schemas but knows no tools. Nil and no error: there is no such way.
 func (i *inference) shapeFor(lacks []catalog.Ability) (*shaped, *openai.Error) {
-	if i.needs == "" || !slices.Contains(lacks, i.needs) {
-		return &i.own, nil
+	has := func(a catalog.Ability) bool { return a == "" || !slices.Contains(lacks, a) }
+	callBySchema := i.own.req.MustCall() && !has(catalog.AbilityTools) && has(catalog.AbilitySchema)
+	shape := &i.own
+	if !has(i.needs) || callBySchema && shape.dialect != openai.Chat {
+		if i.t.route.instead == nil {
+			return nil, nil
+		}
+		if i.other == nil {
+			other, e := i.t.route.instead(i)
+			if e != nil {
+				return nil, e
+			}
+			i.other = other
+		}
+		shape = i.other
 	}
-	if i.t.route.instead == nil {
-		return nil, nil
+	if !callBySchema {
+		return shape, nil
 	}
-	if i.other == nil {
-		other, e := i.t.route.instead(i)
+	if i.called == nil {
+		called, e := bySchema(shape, i.t.id)
 		if e != nil {
 			return nil, e
 		}
-		i.other = other
+		i.called = called
 	}
-	return i.other, nil
+	return i.called, nil
+}
+
+// bySchema has a tool called by an answer in the form of the call.
+func bySchema(shape *shaped, id string) (*shaped, *openai.Error) {
+	body, call, e := toolcall.BySchema(&shape.req, id)
+	if e != nil {
+		return nil, e
+	}
+	into := translation(toolcall.NewAnswer(call))
+	if shape.into != nil {
+		into = chain{into, shape.into}
+	}
+	return byChat(body, into)
+}
+
+// chain is two translations, one after the other.
+type chain struct{ first, then translation }
+
+func (c chain) Feed(p []byte) []byte {
+	if out := c.first.Feed(p); len(out) > 0 {
+		return c.then.Feed(out)
+	}
+	return nil
+}
+
+func (c chain) Finish() []byte {
+	// What is given is valid until the next call.
+	out := slices.Clone(c.then.Feed(c.first.Finish()))
+	return append(out, c.then.Finish()...)
+}
+
+func (c chain) Whole(body []byte) ([]byte, *openai.Error) {
+	out, e := c.first.Whole(body)
+	if e != nil {
+		return nil, e
+	}
+	return c.then.Whole(out)
 }
 
 // byChat is a request as a chat completion.
@@ -53,6 +106,16 @@ func byChat(body []byte, into translation) (*shaped, *openai.Error) {
 		return nil, badJSON(err)
 	}
 	return &shaped{form{path: "/v1/chat/completions", dialect: openai.Chat, into: into}, req}, nil
+}
+
+// responsesByChat serves the Responses API where an engine lacks it.
+func (i *inference) responsesByChat() (*shaped, *openai.Error) {
+	r, e := responses.Translate(i.t.body, nil)
+	if e != nil {
+		return nil, e
+	}
+	i.notes(r.Notes)
+	return byChat(r.Body, responses.NewAnswer(r, i.t.id, i.t.r.now().Unix()))
 }
 
 // messagesByChat serves the Messages API where an engine lacks it.
