@@ -130,26 +130,32 @@ func (l *Limiter) subjects(g *Grant) *Refusal {
 // needs lists the limits that bind the request. A request larger than a limit waits
 // for a whole minute's worth of it.
 func (g *Grant) needs(output uint64) []need {
-	amounts := amountsOf(openai.Usage{Input: g.req.Estimate.Input, Output: output})
+	u := openai.Usage{Input: g.req.Estimate.Input, Output: output}
 	var out []need
 	for _, s := range g.subjects {
+		if len(s.rules.Limits) == 0 {
+			continue
+		}
 		for _, metric := range catalog.Metrics() {
-			limit, ok := s.rules.Limits[metric]
-			if !ok {
-				continue
+			if limit, ok := s.rules.Limits[metric]; ok {
+				out = append(out, need{s, metric, limit, max(min(amountOf(metric, u), limit), 1)})
 			}
-			out = append(out, need{s, metric, limit, max(min(amounts[metric], limit), 1)})
 		}
 	}
 	return out
 }
 
-// amountsOf is what a usage counts in each metric.
-func amountsOf(u openai.Usage) map[catalog.Metric]uint64 {
-	return map[catalog.Metric]uint64{
-		catalog.MetricRequests: 1, catalog.MetricParallel: 1, catalog.MetricInputTokens: u.Input,
-		catalog.MetricOutputTokens: u.Output, catalog.MetricTokens: add(u.Input, u.Output),
+// amountOf is what a request with this usage counts in a metric.
+func amountOf(m catalog.Metric, u openai.Usage) uint64 {
+	switch m {
+	case catalog.MetricInputTokens:
+		return u.Input
+	case catalog.MetricOutputTokens:
+		return u.Output
+	case catalog.MetricTokens:
+		return add(u.Input, u.Output)
 	}
+	return 1
 }
 
 // take holds everything that the request needs, or nothing. With asked, the owner
@@ -251,7 +257,7 @@ func (g *Grant) Settle(o Outcome) {
 		now := g.l.cfg.Now()
 		g.l.mu.Lock()
 		g.l.outputs.learn(o.Model, o.Usage.Output)
-		g.free(amountsOf(o.Usage), now)
+		g.free(func(m catalog.Metric) uint64 { return amountOf(m, o.Usage) }, now)
 		g.l.mu.Unlock()
 		g.l.stats.settled.Add(1)
 		g.record(o, now)
@@ -277,16 +283,16 @@ func (g *Grant) undo() {
 
 // drop gives back the holds and what was set aside. The caller holds mu.
 func (g *Grant) drop(now time.Time) {
-	g.free(nil, now)
+	g.free(func(catalog.Metric) uint64 { return 0 }, now)
 	g.l.unset(g.aside)
 	g.aside = nil
 }
 
 // free ends the holds with what was used. The caller holds mu.
-func (g *Grant) free(used map[catalog.Metric]uint64, now time.Time) {
+func (g *Grant) free(used func(catalog.Metric) uint64, now time.Time) {
 	var errs []error
 	for _, h := range g.holds {
-		errs = append(errs, g.l.free(g.l.meter(h.meter), h.hold, used[h.metric], now))
+		errs = append(errs, g.l.free(g.l.meter(h.meter), h.hold, used(h.metric), now))
 	}
 	g.holds = nil
 	if err := errors.Join(errs...); err != nil {

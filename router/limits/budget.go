@@ -3,7 +3,6 @@ package limits
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"llmgw/crdt"
@@ -23,7 +22,12 @@ type aside struct {
 // AccountOf names the account that a budget of a key, project or tenant is counted
 // on, in the period that t lies in.
 func AccountOf(level, id string, unit catalog.Unit, period catalog.Period, t time.Time) crdt.Account {
-	return crdt.Account{Budget: strings.Join([]string{level, id, string(unit)}, ":"), Period: periodOf(period, t)}
+	return crdt.Account{Budget: accountName(level, id, unit), Period: periodOf(period, t)}
+}
+
+// accountName is free of doubt: no ID has a colon.
+func accountName(level, id string, unit catalog.Unit) string {
+	return level + ":" + id + ":" + string(unit)
 }
 
 // periodOf names a period; it is the same on every node at a time.

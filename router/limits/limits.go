@@ -91,7 +91,6 @@ type Limiter struct {
 	heads   heads
 	repeat  time.Time // when all counts are told again
 	outputs learned
-	closed  bool
 
 	records sync.WaitGroup
 }

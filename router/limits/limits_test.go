@@ -2,7 +2,6 @@ package limits
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -342,5 +341,5 @@ func TestTenThousandCancelsLeaveNothingHeld(t *testing.T) {
 	if len(b.ledger.records) != size(&spent) || micros == 0 {
 		t.Errorf("%d records of %d", len(b.ledger.records), size(&spent))
 	}
-	t.Log(fmt.Sprintf("settled %d, released %d, refused %d", size(&spent), size(&left), size(&refused)))
+	t.Logf("settled %d, released %d, refused %d", size(&spent), size(&left), size(&refused))
 }

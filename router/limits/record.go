@@ -101,15 +101,23 @@ func (g *Grant) record(o Outcome, now time.Time) {
 // charges counts the usage for everybody whom it counts for, whether a budget is set
 // or not: one that is set later begins with what was spent.
 func (g *Grant) charges(r Record) []store.Charge {
-	var out []store.Charge
-	amounts := map[catalog.Unit]uint64{catalog.UnitMicros: r.Micros, catalog.UnitTokens: add(r.Usage.Input, r.Usage.Output)}
+	units := [...]struct {
+		unit   catalog.Unit
+		amount uint64
+	}{{catalog.UnitMicros, min(r.Micros, crdt.MaxAmount)}, {catalog.UnitTokens, min(add(r.Usage.Input, r.Usage.Output), crdt.MaxAmount)}}
+	var periods [3]string
+	for i, p := range catalog.Periods() {
+		periods[i] = periodOf(p, g.at)
+	}
+	out := make([]store.Charge, 0, len(g.subjects)*len(units)*len(periods))
 	for _, s := range g.subjects {
-		for _, unit := range []catalog.Unit{catalog.UnitMicros, catalog.UnitTokens} {
-			if amounts[unit] == 0 {
+		for _, u := range units {
+			if u.amount == 0 {
 				continue
 			}
-			for _, period := range catalog.Periods() {
-				out = append(out, store.Charge{Account: AccountOf(s.level, s.id, unit, period, g.at), Micros: min(amounts[unit], crdt.MaxAmount)})
+			name := accountName(s.level, s.id, u.unit)
+			for _, period := range periods {
+				out = append(out, store.Charge{Account: crdt.Account{Budget: name, Period: period}, Micros: u.amount})
 			}
 		}
 	}
