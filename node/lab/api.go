@@ -56,6 +56,12 @@ func (a Answer) Failure() Error {
 	return e
 }
 
+// unknownKey says whether the key was refused: as one that is none, or as one of
+// too many such from this address.
+func (a Answer) unknownKey() bool {
+	return a.Status == http.StatusUnauthorized || a.Failure().Error.Code == "too_many_wrong_keys"
+}
+
 // Do sends a request; a nil body sends none, a string goes as it is, anything
 // else as JSON. The caller closes the response's body.
 func (a *API) Do(ctx context.Context, method, path string, body any) (*http.Response, error) {
