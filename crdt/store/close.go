@@ -24,6 +24,8 @@ func closeBadger(db *badger.DB, disk *Disk, mapped *mappedDir) error {
 	done := make(chan error, 1)
 	go func() {
 		defer mapped.leave()
+		mapped.compactor.end()
+		mapped.compactor = nil
 		done <- db.Close()
 	}()
 	for waited := time.Duration(0); waited < closePatience; {

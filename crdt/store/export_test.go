@@ -102,3 +102,9 @@ const LogSlack = logSlack
 
 // MoneyLog is how many entries the order of learning has.
 func (s *Store) MoneyLog() int { return len(s.ledger.log.entries) }
+
+// Crowded is how many tables of level 0 are compacted.
+const Crowded = crowded
+
+// Level0 is how many there are.
+func (s *Store) Level0() int { return s.db.Levels()[0].NumTables }

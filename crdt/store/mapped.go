@@ -53,6 +53,9 @@ type mappedDir struct {
 	log     *slog.Logger
 	users   int // guarded by mappings.mu
 	waiting atomic.Int64
+	filled  chan struct{} // capacity 1: a memtable was full
+
+	compactor *compactor // of the open database
 
 	logMu  sync.Mutex
 	newest *os.File    // log of the memtable that is written to, by a descriptor of our own
@@ -85,7 +88,7 @@ func watchMaps(dir string, log *slog.Logger) (*mappedDir, error) {
 		mappings.dirs = map[string]*mappedDir{}
 	}
 	if mappings.dirs[path] == nil {
-		mappings.dirs[path] = &mappedDir{path: path, log: log}
+		mappings.dirs[path] = &mappedDir{path: path, log: log, filled: make(chan struct{}, 1)}
 	}
 	mappings.dirs[path].users++
 	return mappings.dirs[path], nil
@@ -137,6 +140,10 @@ func allocateMapped(fd int, size int64) {
 	}
 	if isLog {
 		dir.noteLog(fd)
+		select {
+		case dir.filled <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -186,7 +186,7 @@ func openBadger(dir string, o Options) (*badger.DB, *mappedDir, error) {
 		return nil, nil, fmt.Errorf("open store: %w", err)
 	}
 	var lost atomic.Bool
-	db, err := tryBadger(badgerOptions(dir, badgerLog{log: o.Log, lost: &lost}))
+	db, err := tryBadger(badgerOptions(dir, badgerLog{log: o.Log, lost: &lost}).WithNumCompactors(0))
 	if err != nil {
 		mapped.leave()
 		return nil, nil, openError(dir, err)
@@ -194,6 +194,7 @@ func openBadger(dir string, o Options) (*badger.DB, *mappedDir, error) {
 	if lost.Load() {
 		return nil, nil, errors.Join(&CorruptError{Dir: dir, Err: errTableLost}, closeBadger(db, nil, mapped))
 	}
+	mapped.compactor = newCompactor(db, o.Log, mapped.filled)
 	return db, mapped, nil
 }
 
@@ -229,7 +230,7 @@ func badgerOptions(dir string, log badgerLog) badger.Options {
 		WithCompactL0OnClose(true).
 		// Only rows over 1 MiB go to the value log; the default would map a file of 2 GiB for them.
 		WithValueLogFileSize(vlogBytes / 2).
-		WithNumCompactors(2).
+		WithNumCompactors(compactors).
 		// One writer at a time: there are no conflicts to detect.
 		WithDetectConflicts(false)
 }

@@ -120,9 +120,6 @@ func (s *Store) verifyBeside(txn *badger.Txn, r *Report) error {
 	})
 }
 
-// compactors is how many tables are compacted at once: half of a small box.
-const compactors = 2
-
 // Compact gives the space of overwritten and deleted rows back. It returns the bytes on disk before and after, 0 for a store
 // in memory; some of it goes only when the store is closed. Reads and writes go on.
 func (s *Store) Compact() (before, after int64, err error) {
@@ -137,7 +134,7 @@ func (s *Store) Compact() (before, after int64, err error) {
 	if err := s.room(); err != nil {
 		return 0, 0, fmt.Errorf("compact store: %w", err)
 	}
-	err = s.db.Flatten(compactors)
+	err = s.flatten()
 	for err == nil && s.disk == nil {
 		err = s.db.RunValueLogGC(0.5)
 	}
@@ -148,6 +145,13 @@ func (s *Store) Compact() (before, after int64, err error) {
 		return 0, 0, fmt.Errorf("compact store: %w", err)
 	}
 	return before, after, nil
+}
+
+func (s *Store) flatten() error {
+	if s.mapped == nil {
+		return s.db.Flatten(compactors)
+	}
+	return s.mapped.compactor.flatten()
 }
 
 // size adds up the tables; the logs beside them are sparse files of a fixed size.
