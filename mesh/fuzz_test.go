@@ -26,7 +26,15 @@ func FuzzFrames(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	cells, err := crdt.EncodeMoney(crdt.Money{Escrows: []crdt.EscrowPart{{Account: budget, Cells: []crdt.EscrowEntry{{From: 7, To: 8, Micros: 1}}}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	var sums crdt.MoneySums
 	for _, v := range []any{
+		syncAsk{Kind: askMoney, Index: 1, Sums: sums.Encode()}, syncAsk{Kind: askPull, Known: &syncKnown{Index: 1, Until: 2, Buckets: []int{3}, Has: []uint64{4}}},
+		moneyPage{Index: 1, Next: 2, Money: cells}, moneyPage{Again: true}, escrowAnswer{Cells: cells},
+		escrowAsk{Mesh: c.root.mesh[:], Store: 7, Need: 8, Total: 9}.of(budget),
 		syncAsk{Kind: askPull, Mesh: c.root.mesh[:], Index: 1, Seq: 2, Buckets: []int{1}, Rows: [][]byte{{1}}},
 		syncPage{Index: 1, Next: 2, Items: items, KnownIndex: 3, KnownSeq: 4},
 		beat{Kind: beatPresence, Boot: 1, Presence: presence, State: 7}, beat{Kind: beatAsk, About: c.ids["a"].String()},
@@ -86,18 +94,42 @@ func FuzzFrames(f *testing.F) {
 			_, _ = crdt.DecodeDigest(digest.Digest)
 			_, _ = crdt.DecodeEntries(digest.Entries)
 		}
+		useMoney(read)
 		var offer joinOffer
 		if read(&offer) {
 			if _, err := verifyChain(c.root.mesh, c.ids["a"], offer.Chain); err == nil {
 				t.Error("a chain of its own was taken for the mesh's")
 			}
 		}
-		read(new(syncAsk))
 		read(new(syncAck))
 		read(new(joinAsk))
 		read(new(joinProof))
 		read(new(doctorAnswer))
 	})
+}
+
+// useMoney reads the frames about spending.
+func useMoney(read func(any) bool) {
+	var ask syncAsk
+	if read(&ask) {
+		ask.Known.of(1)
+		_, _ = crdt.DecodeMoneySums(ask.Sums)
+	}
+	var page moneyPage
+	if read(&page) {
+		_, _ = crdt.DecodeMoney(page.Money)
+	}
+	var question escrowAsk
+	if read(&question) && question.check() == nil {
+		question.account()
+	}
+	var answer escrowAnswer
+	if read(&answer) {
+		if m, err := crdt.DecodeMoney(answer.Cells); err == nil {
+			tellsOf(m, budget, 7)
+			writtenAllBy(m, 7)
+		}
+	}
 }
 
 // FuzzTokenRow: nothing that a member writes into a token row admits anybody, but what
