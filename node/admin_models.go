@@ -30,6 +30,7 @@ func (a admin) model(v *view, m catalog.Model) ui.Model {
 	out := ui.Model{
 		ID: m.ID, Name: m.Name, Aliases: m.Aliases, Source: m.Source.URI, Digest: m.Source.Digest, SizeBytes: &size,
 		Format: m.Source.Format, Architecture: m.Source.Architecture, State: string(m.State), Wanted: m.Scale.Min, Max: m.Scale.Max, IdleSeconds: int64(m.Scale.Idle / time.Second),
+		Limits:     ui.ModelLimits{Context: m.Limits.Context, MaxOutput: m.Limits.MaxOutput, EndRepetition: m.Limits.EndRepetition},
 		Embeddings: profile.Embeddings, Context: &context, MemoryNeed: &need,
 	}
 	out.Require, out.Forbid = pairs(m.Labels.Require), pairs(m.Labels.Forbid)

@@ -178,6 +178,9 @@ func applyModel(m *catalog.Model, r ui.ModelRequest) error {
 	}
 	put(&m.Labels.Require, r.Require, noneIsNil)
 	put(&m.Labels.Forbid, r.Forbid, noneIsNil)
+	put(&m.Limits.Context, r.Context, same)
+	put(&m.Limits.MaxOutput, r.MaxOutput, same)
+	put(&m.Limits.EndRepetition, r.EndRepetition, same)
 	return nil
 }
 

@@ -158,6 +158,7 @@ func modelFields(v *view, m catalog.Model) []field {
 		{"source", m.Source.URI}, {"digest", m.Source.Digest}, {"state", string(m.State)},
 		{"scale.min", fmt.Sprint(m.Scale.Min)}, {"scale.max", fmt.Sprint(m.Scale.Max)}, {"scale.idle", m.Scale.Idle.String()},
 		{"pin", v.spell(m.Pin)}, {"limits.context", fmt.Sprint(m.Limits.Context)}, {"limits.max_output", fmt.Sprint(m.Limits.MaxOutput)},
+		{"limits.end_repetition", fmt.Sprint(m.Limits.EndRepetition)},
 		{"require", strings.Join(pairs(m.Labels.Require), ",")}, {"forbid", strings.Join(pairs(m.Labels.Forbid), ",")},
 		{"aliases", strings.Join(m.Aliases, ",")}, {"source details", fmt.Sprint(m.Source)},
 	}

@@ -77,8 +77,9 @@ type scaleDoc struct {
 }
 
 type limitsDoc struct {
-	Context   *int `yaml:"context,omitempty"`
-	MaxOutput *int `yaml:"max_output,omitempty"`
+	Context       *int  `yaml:"context,omitempty"`
+	MaxOutput     *int  `yaml:"max_output,omitempty"`
+	EndRepetition *bool `yaml:"end_repetition,omitempty"`
 }
 
 type profileDoc struct {
@@ -186,7 +187,7 @@ func docOf(m catalog.Model, node func(id string) string) modelDoc {
 	}
 	return modelDoc{
 		Source: &source, Aliases: &aliases, State: &state, Scale: &scaleDoc{&m.Scale.Min, &m.Scale.Max, &idle}, Pin: &pin,
-		Limits: &limitsDoc{&m.Limits.Context, &m.Limits.MaxOutput}, Require: &require, Forbid: &forbid, Profiles: &profiles,
+		Limits: &limitsDoc{&m.Limits.Context, &m.Limits.MaxOutput, &m.Limits.EndRepetition}, Require: &require, Forbid: &forbid, Profiles: &profiles,
 	}
 }
 
@@ -215,6 +216,7 @@ func (d modelDoc) apply(m *catalog.Model, pin string, prune bool) {
 	if l := d.Limits; l != nil {
 		put(&m.Limits.Context, l.Context, same)
 		put(&m.Limits.MaxOutput, l.MaxOutput, same)
+		put(&m.Limits.EndRepetition, l.EndRepetition, same)
 	}
 	put(&m.Labels.Require, d.Require, noneIsNil)
 	put(&m.Labels.Forbid, d.Forbid, noneIsNil)
@@ -232,7 +234,7 @@ func put[To, From any](to *To, from *From, as func(From) To) {
 	}
 }
 
-func same(v int) int { return v }
+func same[T any](v T) T { return v }
 
 func noneIsNil(labels map[string]string) map[string]string {
 	if len(labels) == 0 {

@@ -45,3 +45,22 @@ func (i *inference) lacking(m catalog.Model, lacks []catalog.Ability) *openai.Er
 	}
 	return openai.Missing(&shape.req, lacks)
 }
+
+// bound says whether the answer may be as long as the client asks.
+func (i *inference) bound(view ModelView) *openai.Error {
+	if !i.generates() {
+		return nil
+	}
+	_, e := i.capOf(view)
+	return e
+}
+
+// generates says that the answer is text of the model.
+func (i *inference) generates() bool {
+	return i.own.dialect == openai.Chat || i.own.dialect == openai.Responses || i.own.dialect == openai.Messages
+}
+
+// capOf is the most tokens that the answer may have; 0: it is not known.
+func (i *inference) capOf(view ModelView) (int64, *openai.Error) {
+	return openai.EffectiveCap(&i.own.req, int64(view.Model.Limits.MaxOutput), view.context(), int64(i.query.Tokens))
+}

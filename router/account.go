@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 
 	"llmgw/router/limits"
@@ -23,14 +24,18 @@ type account struct {
 }
 
 // admit asks once for the whole request, whatever replicas it takes.
-func (i *inference) admit(ctx context.Context, model string) *openai.Error {
+func (i *inference) admit(ctx context.Context, view ModelView) *openai.Error {
 	r := i.t.r
 	if r.cfg.Quotas == nil || i.account.grant != nil {
 		return nil
 	}
+	most, e := i.capOf(view)
+	if e != nil {
+		return e
+	}
 	grant, err := r.cfg.Quotas.Admit(ctx, limits.Request{
-		Key: i.t.key, Model: model, Stream: i.stream,
-		Estimate: openai.Usage{Input: uint64(i.query.Tokens), Output: uint64(max(i.most, 0)), Source: openai.UsageEstimated},
+		Key: i.t.key, Model: view.Model.ID, Stream: i.stream,
+		Estimate: openai.Usage{Input: uint64(i.query.Tokens), Output: uint64(most), Source: openai.UsageEstimated},
 	})
 	var refusal *limits.Refusal
 	switch {
@@ -54,6 +59,7 @@ func (i *inference) charge() {
 	used, told := a.meter.Usage()
 	if told {
 		i.t.r.queue.charge(i.t.key.ID, used)
+		i.suspectCut(used)
 	}
 	if a.grant == nil {
 		return
@@ -75,6 +81,20 @@ func (i *inference) charge() {
 		code = i.t.out.status
 	}
 	a.grant.Settle(limits.Outcome{Usage: used, Status: code, Node: a.engine.Peer, Model: a.engine.Model})
+}
+
+// suspectCut flags a prompt of which the engine read so little that it seems to
+// have cut it without a word.
+func (i *inference) suspectCut(used openai.Usage) {
+	if used.Source != openai.UsageEngine || !openai.Truncated(used.Input, i.own.req.TextBytes) {
+		return
+	}
+	r := i.t.r
+	r.metrics.truncated.WithLabelValues(i.t.model).Inc()
+	if r.quiet.allow(r.now()) {
+		r.cfg.Log.Warn("an engine seems to have cut a prompt without a word", slog.String("model", i.t.model), slog.String("node", i.t.server),
+			slog.Uint64("prompt_tokens", used.Input), slog.Int("prompt_bytes", i.own.req.TextBytes), slog.String("request_id", i.t.id))
+	}
 }
 
 // overLimit tells a limit of a minute from a budget that is spent.

@@ -33,7 +33,6 @@ type inference struct {
 	band     band
 	means    meaning
 	header   http.Header // for the engine
-	most     int64       // tokens of the answer, as the client asks; 0: it does not
 	asked    map[tried]bool
 	query    affinity.Query
 	filter   *openai.UsageFilter // takes out what the client did not ask for; nil: nothing
@@ -82,7 +81,7 @@ func (i *inference) run() *openai.Error {
 		o, e := i.look()
 		if e == nil {
 			// Before the wait: what may not run is not loaded for.
-			e = i.admit(ctx, o.views[0].Model.ID)
+			e = i.admit(ctx, o.views[0])
 		}
 		if e == nil && len(o.replicas) == 0 {
 			if _, ok := o.loadable(); ok {
@@ -163,16 +162,18 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 	defer done()
 	out, into := i.sink(shape)
 	answer := relay.Pump(x, out, relay.Options{
-		Dialect: shape.dialect,
-		Mend:    true,
-		Errors:  i.t.route.dialect,
-		Whole:   !i.stream,
-		Failure: func(error) *openai.Error { return i.brokeOff(replica) },
-		Origin:  i.t.origin(),
-		Now:     r.now,
-		First:   use.first,
-		Meter:   &i.account.meter,
-		Filter:  i.filter,
+		Dialect:  shape.dialect,
+		Mend:     true,
+		Errors:   i.t.route.dialect,
+		Whole:    !i.stream,
+		Failure:  func(error) *openai.Error { return i.brokeOff(replica) },
+		Origin:   i.t.origin(),
+		Now:      r.now,
+		First:    use.first,
+		Meter:    &i.account.meter,
+		Filter:   i.filter,
+		Watchdog: i.watchdog(shape),
+		Usage:    i.own.req.IncludeUsage || shape.into != nil,
 	})
 	use.learn(&i.account.meter)
 	if answer.Began {
@@ -191,6 +192,15 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 		i.failed = into.finish()
 	}
 	return nil
+}
+
+// watchdog ends an answer that only repeats itself; nil: the model has none, or
+// the stream cannot be watched.
+func (i *inference) watchdog(shape *shaped) *openai.Watchdog {
+	if !i.view.Model.Limits.EndRepetition || !i.stream || shape.dialect != openai.Chat && shape.dialect != openai.Messages || shape.req.N.N > 1 {
+		return nil
+	}
+	return openai.NewWatchdog(openai.DefaultRepetition, shape.dialect)
 }
 
 // sink is where the answer goes: to the client, or first into its API.

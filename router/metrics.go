@@ -21,6 +21,7 @@ type metrics struct {
 	refusals  *prometheus.CounterVec   // kind, of refusals that this node gave
 	relayed   prometheus.Counter
 	handed    *prometheus.CounterVec // outcome
+	truncated *prometheus.CounterVec // model
 	inFlight  prometheus.Gauge
 	keys      names
 }
@@ -96,6 +97,9 @@ func newMetrics(cfg Config, r *Router) *metrics {
 		relayed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "llmgw_relayed_bytes_total", Help: "Bytes of engines' answers that this node relayed to clients.",
 		}),
+		truncated: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "llmgw_prompts_suspected_cut_total", Help: "Prompts of which the engine told far fewer tokens than their bytes let expect.",
+		}, []string{"model"}),
 		handed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmgw_conversations_handed_over_total", Help: "Conversations whose prompts another replica computed before this node's drained, by outcome.",
 		}, []string{"outcome"}),
@@ -118,7 +122,7 @@ func newMetrics(cfg Config, r *Router) *metrics {
 	})
 	info.Set(1)
 	registerPrefixes(reg, r.picker)
-	reg.MustRegister(m.requests, m.duration, m.firstByte, m.relays, m.refusals, m.relayed, m.handed, m.inFlight, held, open, queued, info)
+	reg.MustRegister(m.requests, m.duration, m.firstByte, m.relays, m.refusals, m.relayed, m.handed, m.truncated, m.inFlight, held, open, queued, info)
 	return m
 }
 

@@ -114,6 +114,9 @@ func (i *inference) target(target string) (ModelView, *openai.Error) {
 			return view, notOnNode(view, node)
 		}
 	}
+	if e := i.bound(view); e != nil {
+		return view, e
+	}
 	if view, ok = i.allowed(view); !ok {
 		return view, noNodeRight(view)
 	}

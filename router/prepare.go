@@ -47,19 +47,8 @@ func (i *inference) scan() *openai.Error {
 	if err != nil {
 		return badJSON(err)
 	}
-	i.own.req, i.query, i.most = scanned, i.t.query(scanned.Stream, &prompt), mostOf(&scanned)
+	i.own.req, i.query = scanned, i.t.query(scanned.Stream, &prompt)
 	return nil
-}
-
-// mostOf is how many tokens the client wants of an answer at most; 0: it does
-// not say.
-func mostOf(r *openai.Request) int64 {
-	for _, c := range []openai.Count{r.MaxCompletionTokens, r.MaxTokens, r.MaxOutputTokens, r.NPredict} {
-		if c.Set && c.N > 0 {
-			return c.N
-		}
-	}
-	return 0
 }
 
 // paramEdits are what a route does to a body, in an order that does not change.
@@ -84,6 +73,10 @@ func (i *inference) callFor(model catalog.Model, shape *shaped) *relay.Call {
 	var edits []openai.Edit
 	if catalog.FoldName(shape.req.Model) != model.ID {
 		edits = append(edits, openai.Set("model", []byte(quoted(model.Name))))
+	}
+	if i.generates() && model.Limits.MaxOutput > 0 {
+		// Without a bound of the model's own the engine ends it at its context.
+		edits = append(edits, openai.CapEdits(&shape.req, shape.dialect, int64(model.Limits.MaxOutput))...)
 	}
 	i.filter = nil
 	if edit, ok := openai.UsageEdit(&shape.req); ok && shape.dialect == openai.Chat {

@@ -81,6 +81,17 @@ type ModelRequest struct {
 	IdleSeconds *int64             `json:"idle_seconds"` // how long one above replicas stays without a request; 0: until its memory is needed
 	Require     *map[string]string `json:"require"`      // replaces all
 	Forbid      *map[string]string `json:"forbid"`       // replaces all
+	// Context and MaxOutput bound a request and its answer, in tokens; 0: the engine decides.
+	Context       *int  `json:"context"`
+	MaxOutput     *int  `json:"max_output"`
+	EndRepetition *bool `json:"end_repetition"` // an answer that only repeats itself is ended
+}
+
+// ModelLimits bound requests to a model, in tokens; 0: the engine decides.
+type ModelLimits struct {
+	Context       int  `json:"context"`
+	MaxOutput     int  `json:"max_output"`
+	EndRepetition bool `json:"end_repetition"`
 }
 
 // ModelResult is the model as it is after a change.

@@ -154,8 +154,9 @@ type Model struct {
 	SizeBytes    *int64       `json:"size_bytes"`
 	Format       string       `json:"format"`
 	Architecture string       `json:"architecture"`
-	State        string       `json:"state"`        // served, stopped: what an admin asked for
-	Max          int          `json:"max"`          // replicas that requests may ask for; 0: none is loaded on demand
+	State        string       `json:"state"` // served, stopped: what an admin asked for
+	Max          int          `json:"max"`   // replicas that requests may ask for; 0: none is loaded on demand
+	Limits       ModelLimits  `json:"limits"`
 	IdleSeconds  int64        `json:"idle_seconds"` // a replica above wanted stays so long without a request; 0: until its memory is needed
 	Wanted       int          `json:"wanted"`       // replicas asked for; 0: not loaded on purpose
 	Pin          string       `json:"pin"`          // name of the only node that may hold it

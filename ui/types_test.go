@@ -31,7 +31,7 @@ func TestTypeScriptNamesTheSameFields(t *testing.T) {
 	ours := map[string]any{
 		"Problem": Problem{}, "NodeInfo": NodeInfo{}, "MeshInfo": MeshInfo{}, "Status": Status{}, "Device": Device{},
 		"Hardware": Hardware{}, "Engine": Engine{}, "Fetch": Fetch{}, "Node": Node{}, "Sighting": Sighting{},
-		"Model": Model{}, "Replica": Replica{}, "Overview": Overview{}, "MeshSetting": MeshSetting{}, "SessionRequest": SessionRequest{}, "SessionResult": SessionResult{},
+		"Model": Model{}, "ModelLimits": ModelLimits{}, "Replica": Replica{}, "Overview": Overview{}, "MeshSetting": MeshSetting{}, "SessionRequest": SessionRequest{}, "SessionResult": SessionResult{},
 	}
 	for name, value := range ours {
 		if diff := cmp.Diff(jsonFields(t, value), ts[name]); diff != "" {

@@ -19,7 +19,43 @@ func newModels() *cobra.Command {
 				return send(cmd, (*ui.Client).RemoveModel, ui.RemoveModelRequest{Model: args[0]}, func(w io.Writer, r ui.RemoveModelResult) {
 					fmt.Fprintf(w, "%s is removed from the catalog\n", r.Model)
 				})
-			}})
+			}},
+		newModelLimit())
+	return cmd
+}
+
+func newModelLimit() *cobra.Command {
+	var context, most int
+	var repetition bool
+	cmd := &cobra.Command{
+		Use: "limit MODEL", Short: "Bound the requests to a model and their answers", Args: exactly(1, "a model"),
+		Long: `Bound the requests to a model and their answers, in tokens; 0 leaves it to the engine.
+A request for a longer answer than the most is refused with both figures.
+
+Examples:
+  llmgw models limit smollm2 --context 4096 --max-output 512
+  llmgw models limit smollm2 --end-repetition`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := ui.ModelRequest{Model: args[0]}
+			for flag, set := range map[string]func(){
+				"context": func() { r.Context = &context }, "max-output": func() { r.MaxOutput = &most },
+				"end-repetition": func() { r.EndRepetition = &repetition },
+			} {
+				if cmd.Flags().Changed(flag) {
+					set()
+				}
+			}
+			if r.Context == nil && r.MaxOutput == nil && r.EndRepetition == nil {
+				return usagef("llmgw models limit needs --context, --max-output or --end-repetition; see llmgw models limit --help")
+			}
+			return setModel(cmd, r, func(m ui.Model) string {
+				return fmt.Sprintf("%s: context %d, longest answer %d, repetition is ended: %t", m.Name, m.Limits.Context, m.Limits.MaxOutput, m.Limits.EndRepetition)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&context, "context", 0, "tokens of one request")
+	cmd.Flags().IntVar(&most, "max-output", 0, "tokens of one answer")
+	cmd.Flags().BoolVar(&repetition, "end-repetition", false, "end an answer that does nothing but repeat itself")
 	return cmd
 }
 

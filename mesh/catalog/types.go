@@ -63,6 +63,8 @@ type Source struct {
 type Limits struct {
 	Context   int `json:"context,omitempty"`    // tokens of one request
 	MaxOutput int `json:"max_output,omitempty"` // tokens of one answer
+	// EndRepetition ends an answer that does nothing but repeat itself.
+	EndRepetition bool `json:"end_repetition,omitempty"`
 }
 
 // Selector says which nodes may hold a model, by their labels.

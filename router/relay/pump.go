@@ -61,6 +61,10 @@ type Options struct {
 	// Filter takes out of a stream what the engine was asked for on our own
 	// account; nil: the bytes stay as they are.
 	Filter *openai.UsageFilter
+	// Watchdog ends a stream that has run away, with a chunk of its usage where
+	// Usage is set; nil: none does. It needs Meter.
+	Watchdog *openai.Watchdog
+	Usage    bool
 }
 
 // IsEventStream reports that a content type is that of server-sent events.
@@ -191,13 +195,14 @@ func (p *pump) events(buf []byte, n int, err error) {
 		whole := p.whole(buf, held, n)
 		held += n
 		out := buf[:whole]
+		away := p.o.Watchdog != nil && p.o.Watchdog.Feed(out)
 		if p.o.Dialect == openai.Responses {
 			p.state.Feed(out)
 		}
 		if p.o.Filter != nil {
 			out = p.o.Filter.Feed(out)
 		}
-		if !p.write(out) {
+		if !p.write(out) || away && p.runaway() {
 			return
 		}
 		held = copy(buf, buf[whole:held])
@@ -213,6 +218,17 @@ func (p *pump) events(buf []byte, n int, err error) {
 		n, err = p.x.Next(buf[held:], comment)
 		p.got(buf[held : held+n])
 	}
+}
+
+// runaway ends a stream that only repeats itself, as if it had met its bound.
+// Closing the exchange ends the engine's work.
+func (p *pump) runaway() bool {
+	end, ok := p.o.Watchdog.End(p.o.Meter, p.o.Usage)
+	if !ok || p.torn {
+		return false
+	}
+	p.answer.Sound = p.write(end)
+	return true
 }
 
 // whole says how much of the buffer, which has n new bytes behind the held

@@ -101,6 +101,13 @@ export interface Sighting {
   reason: string
 }
 
+/** Bounds of requests, in tokens; 0: the engine decides. */
+export interface ModelLimits {
+  context: number
+  max_output: number
+  end_repetition: boolean
+}
+
 export interface Model {
   id: string
   name: string
@@ -113,6 +120,7 @@ export interface Model {
   state: string
   wanted: number
   max: number
+  limits: ModelLimits
   idle_seconds: number
   pin: string
   require: string[]

@@ -5,7 +5,7 @@ import { curl, lacksEngine, memories, modelView, nodeState, nodeTone, quote, rep
 function model(over: Partial<Model>): Model {
   return {
     id: 'm', name: 'm', aliases: [], require: [], forbid: [], source: '', digest: '', size_bytes: null, format: 'gguf', architecture: '',
-    state: 'served', wanted: 0, max: 0, idle_seconds: 0, declared_on: '', declared_in: '', pin: '', embeddings: false, context: null, memory_need: null, loaded: false,
+    state: 'served', wanted: 0, max: 0, idle_seconds: 0, limits: { context: 0, max_output: 0, end_repetition: false }, declared_on: '', declared_in: '', pin: '', embeddings: false, context: null, memory_need: null, loaded: false,
     loaded_on: [], on_disk: [], problem: '', fix: '', ...over,
   }
 }
