@@ -6,15 +6,15 @@ import (
 	"strconv"
 )
 
-// asked are the fields that bound an answer, the one that counts first.
-func (r *Request) asked() []struct {
+// bound is a field that bounds an answer.
+type bound struct {
 	name  string
 	count Count
-} {
-	return []struct {
-		name  string
-		count Count
-	}{
+}
+
+// asked are those of all APIs, the one that counts first.
+func (r *Request) asked() [4]bound {
+	return [4]bound{
 		{"max_completion_tokens", r.MaxCompletionTokens},
 		{"max_output_tokens", r.MaxOutputTokens},
 		{"max_tokens", r.MaxTokens},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"llmgw/router/openai"
@@ -21,110 +20,22 @@ type Request struct {
 	Notes []string
 }
 
-type wire struct {
-	Model       string          `json:"model"`
-	MaxTokens   *int64          `json:"max_tokens"`
-	System      content         `json:"system"`
-	Messages    []turn          `json:"messages"`
-	Tools       []tool          `json:"tools"`
-	ToolChoice  *choice         `json:"tool_choice"`
-	Stop        json.RawMessage `json:"stop_sequences"`
-	Temperature json.RawMessage `json:"temperature"`
-	TopP        json.RawMessage `json:"top_p"`
-	TopK        json.RawMessage `json:"top_k"`
-	Stream      *bool           `json:"stream"`
-	Thinking    *struct {
-		Type string `json:"type"`
-	} `json:"thinking"`
-	Metadata *struct {
-		User json.RawMessage `json:"user_id"`
-	} `json:"metadata"`
-	Format *format `json:"output_format"`
-	Config *struct {
-		Format *format `json:"format"`
-	} `json:"output_config"`
-}
-
-type format struct {
-	Type   string          `json:"type"`
-	Schema json.RawMessage `json:"schema"`
-}
-
-type turn struct {
-	Role    string  `json:"role"`
-	Content content `json:"content"`
-}
-
-type tool struct {
-	Type        string          `json:"type"`
-	Name        string          `json:"name"`
-	Description string          `json:"description"`
-	Schema      json.RawMessage `json:"input_schema"`
-	Strict      json.RawMessage `json:"strict"`
-}
-
-type choice struct {
-	Type   string `json:"type"`
-	Name   string `json:"name"`
-	Serial bool   `json:"disable_parallel_tool_use"`
-}
-
-// content is a list of blocks; a text alone is a list of one.
-type content []block
-
-type block struct {
-	Type    string          `json:"type"`
-	Text    string          `json:"text"`
-	Source  *source         `json:"source"`
-	ID      string          `json:"id"`
-	Name    string          `json:"name"`
-	Input   json.RawMessage `json:"input"`
-	CallID  string          `json:"tool_use_id"`
-	Content content         `json:"content"`
-	IsError bool            `json:"is_error"`
-}
-
-type source struct {
-	Type  string `json:"type"`
-	Media string `json:"media_type"`
-	Data  string `json:"data"`
-	URL   string `json:"url"`
-}
-
-// UnmarshalJSON takes a text or a list of blocks.
-func (c *content) UnmarshalJSON(raw []byte) error {
-	if len(raw) > 0 && raw[0] == '"' {
-		var text string
-		if err := json.Unmarshal(raw, &text); err != nil {
-			return err
-		}
-		*c = content{{Type: "text", Text: text}}
-		return nil
-	}
-	var blocks []block
-	if err := json.Unmarshal(raw, &blocks); err != nil {
-		return err
-	}
-	*c = blocks
-	return nil
-}
-
 // Translate makes a chat completions request of the body of /v1/messages or of
 // /v1/messages/count_tokens, which need not bound its answer.
 func Translate(body []byte, counting bool) (*Request, *openai.Error) {
 	var w wire
 	if err := json.Unmarshal(body, &w); err != nil {
-		return nil, invalid("", err.Error())
+		return nil, chat.Invalid("", err.Error())
 	}
 	switch {
 	case w.Model == "":
-		return nil, invalid("model", "model: field required")
+		return nil, chat.Invalid("model", "model: field required")
 	case len(w.Messages) == 0:
-		return nil, invalid("messages", "messages: at least one message is required")
+		return nil, chat.Invalid("messages", "messages: at least one message is required")
 	case !counting && w.MaxTokens == nil:
-		return nil, invalid("max_tokens", "max_tokens: field required")
+		return nil, chat.Invalid("max_tokens", "max_tokens: field required")
 	case !counting && *w.MaxTokens < 1:
-		return nil, invalid("max_tokens", "max_tokens: must be at least 1")
+		return nil, chat.Invalid("max_tokens", "max_tokens: must be at least 1")
 	}
 	r := &Request{Model: w.Model, Stream: w.Stream != nil && *w.Stream && !counting}
 	c, e := w.request(r)
@@ -133,16 +44,10 @@ func Translate(body []byte, counting bool) (*Request, *openai.Error) {
 	}
 	out, err := c.Encode()
 	if err != nil {
-		return nil, invalid("", err.Error())
+		return nil, chat.Invalid("", err.Error())
 	}
 	r.Body = out
 	return r, nil
-}
-
-func invalid(param, message string) *openai.Error {
-	return &openai.Error{
-		Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: "invalid_request", Param: param, Message: message,
-	}
 }
 
 func (w *wire) request(r *Request) (*chat.Request, *openai.Error) {
@@ -191,7 +96,7 @@ func (w *wire) messages(c *chat.Request) *openai.Error {
 		case "system":
 			c.Messages = append(c.Messages, chat.Message{Role: "system", Content: t.Content.text()})
 		default:
-			e = invalid("messages", fmt.Sprintf("messages.%d.role: must be user or assistant", i))
+			e = chat.Invalid("messages", fmt.Sprintf("messages.%d.role: must be user or assistant", i))
 		}
 		if e != nil {
 			return e
@@ -269,9 +174,9 @@ func (b *block) part(at int) (chat.Part, *openai.Error) {
 		} else if s != nil && s.Type == "base64" && s.Data != "" {
 			return chat.ImagePart("data:" + s.Media + ";base64," + s.Data), nil
 		}
-		return chat.Part{}, invalid("messages", fmt.Sprintf("messages.%d: an image needs a source of type base64 or url", at))
+		return chat.Part{}, chat.Invalid("messages", fmt.Sprintf("messages.%d: an image needs a source of type base64 or url", at))
 	}
-	return chat.Part{}, invalid("messages", fmt.Sprintf("messages.%d: content of type %q is not supported by this model's engine", at, b.Type))
+	return chat.Part{}, chat.Invalid("messages", fmt.Sprintf("messages.%d: content of type %q is not supported by this model's engine", at, b.Type))
 }
 
 func (t *turn) assistant(c *chat.Request, at int) *openai.Error {
@@ -285,7 +190,7 @@ func (t *turn) assistant(c *chat.Request, at int) *openai.Error {
 				ID: b.ID, Type: "function", Function: chat.CallFunction{Name: b.Name, Arguments: compact(b.Input)},
 			})
 		default:
-			return invalid("messages", fmt.Sprintf("messages.%d: content of type %q is not supported by this model's engine", at, b.Type))
+			return chat.Invalid("messages", fmt.Sprintf("messages.%d: content of type %q is not supported by this model's engine", at, b.Type))
 		}
 	}
 	if text := t.Content.text(); text != "" || len(m.ToolCalls) == 0 {
@@ -307,7 +212,7 @@ func (w *wire) tools(c *chat.Request) *openai.Error {
 	for i := range w.Tools {
 		t := &w.Tools[i]
 		if t.Type != "" && t.Type != "custom" {
-			return invalid("tools", fmt.Sprintf("tools.%d: tools of type %q run at Anthropic only", i, t.Type))
+			return chat.Invalid("tools", fmt.Sprintf("tools.%d: tools of type %q run at Anthropic only", i, t.Type))
 		}
 		c.Tools = append(c.Tools, chat.Tool{Type: "function", Function: chat.Function{
 			Name: t.Name, Description: t.Description, Parameters: chat.Given(t.Schema), Strict: chat.Given(t.Strict),
@@ -324,7 +229,7 @@ func (w *wire) tools(c *chat.Request) *openai.Error {
 	case "tool":
 		c.ToolChoice = chat.NamedTool(w.ToolChoice.Name)
 	default:
-		return invalid("tool_choice", "tool_choice.type: must be auto, any, tool or none")
+		return chat.Invalid("tool_choice", "tool_choice.type: must be auto, any, tool or none")
 	}
 	if w.ToolChoice.Serial {
 		c.ParallelToolCalls = json.RawMessage("false")

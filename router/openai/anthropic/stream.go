@@ -8,52 +8,6 @@ import (
 	"llmgw/router/openai/chat"
 )
 
-// usage as Messages count it: input has no cached tokens in it.
-type usage struct {
-	Input      int64 `json:"input_tokens"`
-	CacheWrite int64 `json:"cache_creation_input_tokens"`
-	CacheRead  int64 `json:"cache_read_input_tokens"`
-	Output     int64 `json:"output_tokens"`
-}
-
-func usageOf(u *chat.Usage) usage {
-	if u == nil {
-		return usage{}
-	}
-	cached := max(0, min(int64(u.Details.Cached), int64(u.Prompt)))
-	return usage{Input: int64(max(u.Prompt, 0)) - cached, CacheRead: cached, Output: int64(max(u.Completion, 0))}
-}
-
-// document is a message of the model.
-type document struct {
-	ID           string  `json:"id"`
-	Type         string  `json:"type"`
-	Role         string  `json:"role"`
-	Model        string  `json:"model"`
-	Content      []any   `json:"content"`
-	StopReason   *string `json:"stop_reason"`
-	StopSequence *string `json:"stop_sequence"`
-	Usage        usage   `json:"usage"`
-}
-
-type textBlock struct {
-	Type string `json:"type"`
-	Text string `json:"text"`
-}
-
-type thinkingBlock struct {
-	Type      string `json:"type"`
-	Thinking  string `json:"thinking"`
-	Signature string `json:"signature"`
-}
-
-type toolBlock struct {
-	Type  string          `json:"type"`
-	ID    string          `json:"id"`
-	Name  string          `json:"name"`
-	Input json.RawMessage `json:"input"`
-}
-
 // Answer turns the answer of a chat completion into a message, as it comes or
 // whole.
 //
@@ -108,11 +62,7 @@ func (a *Answer) Finish() []byte {
 		a.finish()
 		return a.out
 	}
-	message := "the engine ended its answer too early"
-	if err := a.reader.Err(); err != nil {
-		message = err.Error()
-	}
-	return append(a.out, a.Fail(&openai.Error{Status: 502, Message: message}, openai.Origin{})...)
+	return append(a.out, a.Fail(a.reader.Cut(), openai.Origin{})...)
 }
 
 // Fail gives the event that ends a stream with an error.
@@ -128,7 +78,7 @@ func (a *Answer) Fail(e *openai.Error, o openai.Origin) []byte {
 func (a *Answer) Ended() bool { return a.ended }
 
 func (a *Answer) emit(name string, v any) {
-	a.out = append(a.out, openai.EventFrame(name, encode(v))...)
+	a.out = append(a.out, openai.EventFrame(name, chat.Encode(v))...)
 }
 
 type startEvent struct {
@@ -346,17 +296,8 @@ func (a *Answer) Whole(body []byte) ([]byte, *openai.Error) {
 	a.stopped(choice)
 	reason, sequence := a.stop()
 	d.StopReason, d.StopSequence, d.Usage = &reason, sequence, usageOf(c.Usage)
-	return encode(d), nil
+	return chat.Encode(d), nil
 }
 
 // Counted answers /v1/messages/count_tokens.
-func Counted(tokens uint64) []byte { return encode(map[string]uint64{"input_tokens": tokens}) }
-
-func encode(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		// Only raw values could fail, and those are checked where they come in.
-		panic(err)
-	}
-	return text
-}
+func Counted(tokens uint64) []byte { return chat.Encode(map[string]uint64{"input_tokens": tokens}) }

@@ -102,9 +102,6 @@ func (r *Reader) End(use func(*Answer)) {
 // Done reports that the terminator came.
 func (r *Reader) Done() bool { return r.done }
 
-// Err reports a stream that cannot be read on.
-func (r *Reader) Err() error { return r.err }
-
 // Failed gives the error that a chunk is, if it is one.
 func (a *Answer) Failed() (*openai.Error, bool) {
 	if len(a.Error) == 0 || string(a.Error) == "null" {
@@ -114,7 +111,7 @@ func (a *Answer) Failed() (*openai.Error, bool) {
 	if e, ok := openai.ReadError(200, doc); ok {
 		return e, true
 	}
-	return &openai.Error{Status: 502, Type: openai.TypeServer, Code: "engine_error", Message: "the engine failed in the middle of its answer"}, true
+	return NoAnswer("the engine failed in the middle of its answer"), true
 }
 
 // Decode reads a whole answer; an error document gives its error.
@@ -126,10 +123,7 @@ func Decode(body []byte) (*Answer, *openai.Error) {
 	err := json.Unmarshal(body, &a)
 	var odd *json.UnmarshalTypeError
 	if err != nil && !errors.As(err, &odd) || len(a.Choices) == 0 {
-		return nil, &openai.Error{
-			Status: 502, Type: openai.TypeServer, Code: "engine_error",
-			Message: "the engine's answer is no chat completion",
-		}
+		return nil, NoAnswer("the engine's answer is no chat completion")
 	}
 	return &a, nil
 }

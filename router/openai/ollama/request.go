@@ -2,10 +2,8 @@ package ollama
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -87,10 +85,10 @@ func Generate(body []byte, maxContext int64) (*Request, *openai.Error) {
 	}
 	r := w.request(maxContext)
 	if w.Suffix != "" {
-		return nil, invalid("suffix", "suffix is not supported: the model's own chat template is always used")
+		return nil, chat.Invalid("suffix", "suffix is not supported: the model's own chat template is always used")
 	}
 	if w.Raw != nil && *w.Raw {
-		return nil, invalid("raw", "raw is not supported: the model's own chat template is always used")
+		return nil, chat.Invalid("raw", "raw is not supported: the model's own chat template is always used")
 	}
 	if w.Prompt == "" && len(w.Images) == 0 {
 		return r, nil
@@ -109,18 +107,12 @@ func Generate(body []byte, maxContext int64) (*Request, *openai.Error) {
 func decode(body []byte) (*wire, *openai.Error) {
 	var w wire
 	if err := json.Unmarshal(body, &w); err != nil {
-		return nil, invalid("", err.Error())
+		return nil, chat.Invalid("", err.Error())
 	}
 	if w.Model == "" {
-		return nil, invalid("model", "model is required")
+		return nil, chat.Invalid("model", "model is required")
 	}
 	return &w, nil
-}
-
-func invalid(param, message string) *openai.Error {
-	return &openai.Error{
-		Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: "invalid_request", Param: param, Message: message,
-	}
 }
 
 // request notes what has no effect.
@@ -166,7 +158,7 @@ func (w *wire) finish(r *Request, messages []chat.Message) *openai.Error {
 	w.think(&c)
 	body, err := c.Encode()
 	if err != nil {
-		return invalid("", err.Error())
+		return chat.Invalid("", err.Error())
 	}
 	r.Body = body
 	return nil
@@ -189,7 +181,7 @@ func (w *wire) options(c *chat.Request, r *Request) *openai.Error {
 		case name == "num_predict":
 			var n int64
 			if json.Unmarshal(raw, &n) != nil {
-				return invalid("options.num_predict", "num_predict must be a whole number")
+				return chat.Invalid("options.num_predict", "num_predict must be a whole number")
 			}
 			if n >= 0 { // -1 and -2 mean no bound
 				c.MaxTokens = &n
@@ -213,7 +205,7 @@ func (w *wire) format(c *chat.Request) *openai.Error {
 	case format[0] == '{':
 		c.ResponseFormat = chat.SchemaFormat("response", format, true)
 	default:
-		return invalid("format", `format must be "json" or a JSON schema`)
+		return chat.Invalid("format", `format must be "json" or a JSON schema`)
 	}
 	return nil
 }
@@ -228,86 +220,4 @@ func (w *wire) think(c *chat.Request) {
 	} else {
 		c.ReasoningEffort = think
 	}
-}
-
-// translate gives the turns of a chat. Ollama's tool calls have no IDs of
-// their own: results belong to the calls before them, by name or in order.
-func translate(turns []message) ([]chat.Message, *openai.Error) {
-	out := make([]chat.Message, 0, len(turns))
-	var open []chat.ToolCall
-	made := 0
-	for i := range turns {
-		t := &turns[i]
-		content, e := contentOf(t)
-		if e != nil {
-			return nil, e
-		}
-		m := chat.Message{Role: t.Role, Content: content, Reasoning: t.Thinking}
-		for _, call := range t.ToolCalls {
-			made++
-			id := call.ID
-			if id == "" {
-				id = fmt.Sprintf("call_%d", made)
-			}
-			arguments := string(call.Function.Arguments)
-			if arguments == "" || arguments == "null" {
-				arguments = "{}"
-			}
-			one := chat.ToolCall{ID: id, Type: "function", Function: chat.CallFunction{Name: call.Function.Name, Arguments: arguments}}
-			m.ToolCalls = append(m.ToolCalls, one)
-			open = append(open, one)
-		}
-		if t.Role == "tool" {
-			m.ToolCallID, open = answered(t, open)
-		}
-		out = append(out, m)
-	}
-	return out, nil
-}
-
-// answered finds the call that a result is of.
-func answered(t *message, open []chat.ToolCall) (id string, rest []chat.ToolCall) {
-	if t.CallID != "" {
-		return t.CallID, open
-	}
-	at := slices.IndexFunc(open, func(c chat.ToolCall) bool { return c.Function.Name == t.ToolName })
-	if at < 0 && len(open) > 0 {
-		at = 0
-	}
-	if at < 0 {
-		return "call_0", open
-	}
-	id = open[at].ID
-	return id, slices.Delete(open, at, at+1)
-}
-
-func contentOf(t *message) (any, *openai.Error) {
-	if len(t.Images) == 0 {
-		return t.Content, nil
-	}
-	var parts []chat.Part
-	if t.Content != "" {
-		parts = append(parts, chat.TextPart(t.Content))
-	}
-	for _, image := range t.Images {
-		kind := imageType(image)
-		if kind == "" {
-			return nil, invalid("images", "images must be base64 of PNG, JPEG, GIF or WebP")
-		}
-		parts = append(parts, chat.ImagePart("data:"+kind+";base64,"+image))
-	}
-	return parts, nil
-}
-
-// imageType knows a picture by its first bytes; empty: it is none.
-func imageType(text string) string {
-	head, err := base64.StdEncoding.DecodeString(text[:min(len(text), 24)])
-	if err != nil {
-		return ""
-	}
-	kind := http.DetectContentType(head)
-	if !strings.HasPrefix(kind, "image/") {
-		return ""
-	}
-	return kind
 }

@@ -99,11 +99,7 @@ func (a *Answer) Finish() []byte {
 		a.finish()
 		return a.out
 	}
-	message := "the engine ended its answer too early"
-	if err := a.reader.Err(); err != nil {
-		message = err.Error()
-	}
-	return append(a.out, a.Fail(&openai.Error{Message: message})...)
+	return append(a.out, a.Fail(a.reader.Cut())...)
 }
 
 // Fail gives the line that ends a stream with an error.
@@ -217,7 +213,7 @@ func (a *Answer) last(r *Reply) *Reply {
 	return r
 }
 
-func (a *Answer) line(r *Reply) []byte { return append(encode(r), '\n') }
+func (a *Answer) line(r *Reply) []byte { return append(chat.Encode(r), '\n') }
 
 // Whole turns a whole chat completion into one document.
 func (a *Answer) Whole(body []byte) ([]byte, *openai.Error) {
@@ -236,7 +232,7 @@ func (a *Answer) Whole(body []byte) ([]byte, *openai.Error) {
 	if a.pieces = 1; text == "" && a.calls.Len() == 0 {
 		a.pieces = 0
 	}
-	return encode(a.last(r)), nil
+	return chat.Encode(a.last(r)), nil
 }
 
 // Loaded is the answer to a request without a prompt, which has its model
@@ -245,14 +241,5 @@ func Loaded(model string, generate bool, now time.Time) []byte {
 	a := NewAnswer(model, generate, func() time.Time { return now })
 	r := a.reply("", "", nil)
 	r.Done, r.DoneReason = true, "load"
-	return encode(r)
-}
-
-func encode(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		// Only raw values could fail, and those are checked where they come in.
-		panic(err)
-	}
-	return text
+	return chat.Encode(r)
 }

@@ -63,7 +63,7 @@ func (w *wire) messages(c *chat.Request, items []json.RawMessage) *openai.Error 
 	for i, raw := range items {
 		var it item
 		if err := json.Unmarshal(raw, &it); err != nil {
-			return invalid("input", fmt.Sprintf("input[%d]: %v", i, err))
+			return chat.Invalid("input", fmt.Sprintf("input[%d]: %v", i, err))
 		}
 		if leading && it.isSystem() {
 			text, _, e := it.Content.split(i)
@@ -87,7 +87,7 @@ func (w *wire) messages(c *chat.Request, items []json.RawMessage) *openai.Error 
 		c.Messages = append(c.Messages, chat.Message{Role: "system", Content: system})
 	}
 	if len(c.Messages) == 0 {
-		return invalid("input", "input is required")
+		return chat.Invalid("input", "input is required")
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (it *item) append(c *chat.Request, at int) *openai.Error {
 	case "reasoning":
 		// Thoughts of earlier turns are no part of a chat.
 	default:
-		return invalid("input", fmt.Sprintf("input[%d]: items of type %q are not supported by this model's engine", at, it.Type))
+		return chat.Invalid("input", fmt.Sprintf("input[%d]: items of type %q are not supported by this model's engine", at, it.Type))
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (it *item) message(c *chat.Request, at int) *openai.Error {
 		role = "system"
 	case "user", "assistant", "system":
 	default:
-		return invalid("input", fmt.Sprintf("input[%d].role must be user, assistant, system or developer", at))
+		return chat.Invalid("input", fmt.Sprintf("input[%d].role must be user, assistant, system or developer", at))
 	}
 	list := make([]chat.Part, 0, len(it.Content))
 	for i := range it.Content {
@@ -187,7 +187,7 @@ func (p *part) chat(at int) (chat.Part, *openai.Error) {
 		return chat.TextPart(p.Refusal), nil
 	case "input_image":
 		if p.Image == "" {
-			return chat.Part{}, invalid("input", fmt.Sprintf("input[%d]: an image needs an image_url", at))
+			return chat.Part{}, chat.Invalid("input", fmt.Sprintf("input[%d]: an image needs an image_url", at))
 		}
 		image := chat.ImagePart(p.Image)
 		if p.Detail != "auto" {
@@ -197,5 +197,5 @@ func (p *part) chat(at int) (chat.Part, *openai.Error) {
 	case "input_audio":
 		return chat.Part{Type: "input_audio", InputAudio: p.Audio}, nil
 	}
-	return chat.Part{}, invalid("input", fmt.Sprintf("input[%d]: content of type %q is not supported by this model's engine", at, p.Type))
+	return chat.Part{}, chat.Invalid("input", fmt.Sprintf("input[%d]: content of type %q is not supported by this model's engine", at, p.Type))
 }

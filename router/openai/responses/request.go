@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 
 	"llmgw/router/openai"
 	"llmgw/router/openai/chat"
@@ -79,16 +78,16 @@ func Translate(body, earlier []byte) (*Request, *openai.Error) {
 	var w wire
 	r := &Request{custom: make(map[string]bool)}
 	if err := json.Unmarshal(body, &w); err != nil {
-		return nil, invalid("", err.Error())
+		return nil, chat.Invalid("", err.Error())
 	}
 	if err := json.Unmarshal(body, &r.echo); err != nil {
-		return nil, invalid("", err.Error())
+		return nil, chat.Invalid("", err.Error())
 	}
 	switch {
 	case w.Model == "":
-		return nil, invalid("model", "model is required")
+		return nil, chat.Invalid("model", "model is required")
 	case w.Background != nil && *w.Background:
-		return nil, invalid("background", "background responses are not supported by this model's engine")
+		return nil, chat.Invalid("background", "background responses are not supported by this model's engine")
 	}
 	r.Model, r.Previous = w.Model, w.Previous
 	r.Stream, r.Store = w.Stream != nil && *w.Stream, w.Store == nil || *w.Store
@@ -110,15 +109,9 @@ func Translate(body, earlier []byte) (*Request, *openai.Error) {
 func marshal(v any) ([]byte, *openai.Error) {
 	out, err := json.Marshal(v)
 	if err != nil {
-		return nil, invalid("", err.Error())
+		return nil, chat.Invalid("", err.Error())
 	}
 	return out, nil
-}
-
-func invalid(param, message string) *openai.Error {
-	return &openai.Error{
-		Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: "invalid_request", Param: param, Message: message,
-	}
 }
 
 // items gives what came before and the input as one list.
@@ -126,7 +119,7 @@ func (w *wire) items(earlier []byte) ([]json.RawMessage, *openai.Error) {
 	items := []json.RawMessage{}
 	if len(earlier) > 0 {
 		if err := json.Unmarshal(earlier, &items); err != nil {
-			return nil, invalid("previous_response_id", "the stored response cannot be gone on from: "+err.Error())
+			return nil, chat.Invalid("previous_response_id", "the stored response cannot be gone on from: "+err.Error())
 		}
 	}
 	input := bytes.TrimSpace(chat.Given(w.Input))
@@ -138,7 +131,7 @@ func (w *wire) items(earlier []byte) ([]json.RawMessage, *openai.Error) {
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(input, &list); err != nil {
-		return nil, invalid("input", "input must be a text or a list of items")
+		return nil, chat.Invalid("input", "input must be a text or a list of items")
 	}
 	return append(items, list...), nil
 }
@@ -155,7 +148,7 @@ func (w *wire) request(r *Request, items []json.RawMessage) (*chat.Request, *ope
 		c.ReasoningEffort = chat.Given(w.Reasoning.Effort)
 	}
 	if n := string(chat.Given(w.TopLogprobs)); n != "" && n != "0" {
-		return nil, invalid("top_logprobs", "log probabilities are not supported by this model's engine on this route")
+		return nil, chat.Invalid("top_logprobs", "log probabilities are not supported by this model's engine on this route")
 	}
 	if e := w.messages(c, items); e != nil {
 		return nil, e
@@ -176,7 +169,7 @@ func (w *wire) format(c *chat.Request) *openai.Error {
 		c.ResponseFormat = chat.ObjectFormat()
 	case "json_schema":
 		if len(chat.Given(f.Schema)) == 0 {
-			return invalid("text.format.schema", "text.format.schema is required")
+			return chat.Invalid("text.format.schema", "text.format.schema is required")
 		}
 		name := f.Name
 		if name == "" {
@@ -184,7 +177,7 @@ func (w *wire) format(c *chat.Request) *openai.Error {
 		}
 		c.ResponseFormat = chat.SchemaFormat(name, f.Schema, f.Strict != nil && *f.Strict)
 	default:
-		return invalid("text.format", fmt.Sprintf("text.format of type %q is not known", f.Type))
+		return chat.Invalid("text.format", fmt.Sprintf("text.format of type %q is not known", f.Type))
 	}
 	return nil
 }
@@ -228,14 +221,14 @@ func (w *wire) choice(c *chat.Request) *openai.Error {
 		Mode string `json:"mode"`
 	}
 	if json.Unmarshal(raw, &kind) != nil && json.Unmarshal(raw, &named) != nil {
-		return invalid("tool_choice", "tool_choice must be a text or an object")
+		return chat.Invalid("tool_choice", "tool_choice must be a text or an object")
 	}
 	switch {
 	case kind == "none" || kind == "auto":
 	case kind == "required" || named.Type == "allowed_tools" && named.Mode == "required":
 		kind = "required"
 		if len(c.Tools) == 0 {
-			return invalid("tool_choice", "a tool call is required, but no tool of a kind that this model's engine can call is given")
+			return chat.Invalid("tool_choice", "a tool call is required, but no tool of a kind that this model's engine can call is given")
 		}
 	case named.Type == "allowed_tools":
 		kind = "auto"
@@ -243,7 +236,7 @@ func (w *wire) choice(c *chat.Request) *openai.Error {
 		c.ToolChoice = chat.NamedTool(named.Name)
 		return nil
 	default:
-		return invalid("tool_choice", fmt.Sprintf("tool_choice %s is not supported by this model's engine", raw[:min(len(raw), 80)]))
+		return chat.Invalid("tool_choice", fmt.Sprintf("tool_choice %s is not supported by this model's engine", raw[:min(len(raw), 80)]))
 	}
 	if len(c.Tools) > 0 {
 		c.ToolChoice = kind

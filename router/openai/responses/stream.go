@@ -1,7 +1,6 @@
 package responses
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"llmgw/router/openai"
@@ -63,11 +62,7 @@ func (a *Answer) Finish() []byte {
 		a.finish()
 		return a.out
 	}
-	message := "the engine ended its answer too early"
-	if err := a.reader.Err(); err != nil {
-		message = err.Error()
-	}
-	return append(a.out, a.Fail(&openai.Error{Status: 502, Code: "engine_failed", Message: message}, openai.Origin{})...)
+	return append(a.out, a.Fail(a.reader.Cut(), openai.Origin{})...)
 }
 
 // Fail gives the event that ends a stream with an error.
@@ -82,60 +77,6 @@ func (a *Answer) Fail(e *openai.Error, o openai.Origin) []byte {
 // Ended reports that the client's stream has its last event.
 func (a *Answer) Ended() bool { return a.ended }
 
-// head stands in every event.
-type head struct {
-	Type     string `json:"type"`
-	Sequence int    `json:"sequence_number"`
-}
-
-type responseEvent struct {
-	head
-	Response *document `json:"response"`
-}
-
-type itemEvent struct {
-	head
-	Index int `json:"output_index"`
-	Item  any `json:"item"`
-}
-
-// place says which part of which item an event is about.
-type place struct {
-	ItemID  string `json:"item_id"`
-	Index   int    `json:"output_index"`
-	Content int    `json:"content_index"`
-}
-
-type partEvent struct {
-	head
-	place
-	Part any `json:"part"`
-}
-
-type deltaEvent struct {
-	head
-	place
-	Delta    string `json:"delta"`
-	Logprobs []any  `json:"logprobs"`
-}
-
-type textEvent struct {
-	head
-	place
-	Text     string `json:"text"`
-	Logprobs []any  `json:"logprobs"`
-}
-
-type callEvent struct {
-	head
-	ItemID    string  `json:"item_id"`
-	Index     int     `json:"output_index"`
-	Delta     *string `json:"delta,omitempty"`
-	Name      *string `json:"name,omitempty"`
-	Arguments *string `json:"arguments,omitempty"`
-	Input     *string `json:"input,omitempty"`
-}
-
 // next numbers an event.
 func (a *Answer) next(kind string) head {
 	a.sequence++
@@ -143,7 +84,7 @@ func (a *Answer) next(kind string) head {
 }
 
 func (a *Answer) emit(h head, event any) {
-	a.out = append(a.out, openai.EventFrame(h.Type, encode(event))...)
+	a.out = append(a.out, openai.EventFrame(h.Type, chat.Encode(event))...)
 }
 
 func (a *Answer) begin() {
@@ -330,10 +271,10 @@ func (a *Answer) final() *document {
 }
 
 // Document gives the response once its stream has ended in order, to be stored.
-func (a *Answer) Document() []byte { return encode(a.final()) }
+func (a *Answer) Document() []byte { return chat.Encode(a.final()) }
 
 // Output gives the response's items as a JSON list, for what goes on from it.
-func (a *Answer) Output() []byte { return encode(a.final().Output) }
+func (a *Answer) Output() []byte { return chat.Encode(a.final().Output) }
 
 // Whole turns a whole chat completion into a response.
 func (a *Answer) Whole(body []byte) ([]byte, *openai.Error) {
@@ -361,13 +302,4 @@ func (a *Answer) Whole(body []byte) ([]byte, *openai.Error) {
 		a.add(kind, at)
 	}
 	return a.Document(), nil
-}
-
-func encode(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		// Only raw values could fail, and those are checked where they come in.
-		panic(err)
-	}
-	return text
 }

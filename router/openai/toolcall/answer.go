@@ -83,11 +83,7 @@ func (a *Answer) Finish() []byte {
 		a.ended = true
 		return append(a.out, openai.DoneFrame...)
 	}
-	message := "the engine ended its answer too early"
-	if err := a.reader.Err(); err != nil {
-		message = err.Error()
-	}
-	return append(a.out, a.Fail(&openai.Error{Type: openai.TypeServer, Code: "engine_failed", Message: message}, openai.Origin{})...)
+	return append(a.out, a.Fail(a.reader.Cut(), openai.Origin{})...)
 }
 
 // Fail gives the events that end a stream with an error.
@@ -111,9 +107,9 @@ func (a *Answer) chunk(c *chat.Answer) {
 		for i := range c.Choices {
 			list[i] = a.next(&c.Choices[i])
 		}
-		doc["choices"] = encode(list)
+		doc["choices"] = chat.Encode(list)
 	}
-	a.out = append(a.out, openai.DataFrame(encode(doc))...)
+	a.out = append(a.out, openai.DataFrame(chat.Encode(doc))...)
 }
 
 func (a *Answer) next(c *chat.Choice) choiceDelta {
@@ -239,13 +235,13 @@ func (a *Answer) Whole(body []byte) ([]byte, *openai.Error) {
 	var doc map[string]json.RawMessage
 	var list []map[string]json.RawMessage
 	if json.Unmarshal(c.Raw, &doc) != nil || json.Unmarshal(doc["choices"], &list) != nil {
-		return nil, &openai.Error{Status: 502, Type: openai.TypeServer, Code: "engine_error", Message: "the engine's answer is no chat completion"}
+		return nil, chat.NoAnswer("the engine's answer is no chat completion")
 	}
 	for i := range c.Choices {
 		a.whole(&c.Choices[i], list[i])
 	}
-	doc["choices"] = encode(list)
-	return encode(doc), nil
+	doc["choices"] = chat.Encode(list)
+	return chat.Encode(doc), nil
 }
 
 func (a *Answer) whole(c *chat.Choice, raw map[string]json.RawMessage) {
@@ -256,20 +252,11 @@ func (a *Answer) whole(c *chat.Choice, raw map[string]json.RawMessage) {
 		return
 	}
 	message["content"] = json.RawMessage("null")
-	message["tool_calls"] = encode([]chat.ToolCall{{
+	message["tool_calls"] = chat.Encode([]chat.ToolCall{{
 		ID: a.call.idOf(int64(c.Index)), Type: "function", Function: chat.CallFunction{Name: ch.name, Arguments: text},
 	}})
-	raw["message"] = encode(message)
+	raw["message"] = chat.Encode(message)
 	if c.FinishReason == "stop" {
 		raw["finish_reason"] = json.RawMessage(`"tool_calls"`)
 	}
-}
-
-func encode(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		// Only raw values could fail, and those were read from JSON.
-		panic(err)
-	}
-	return text
 }

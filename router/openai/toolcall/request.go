@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"llmgw/router/openai"
@@ -25,13 +24,13 @@ type Call struct {
 func BySchema(r *openai.Request, id string) ([]byte, *Call, *openai.Error) {
 	var tools []chat.Tool
 	if err := json.Unmarshal(r.Field("tools"), &tools); err != nil {
-		return nil, nil, invalid("tools", "tools must be a list of functions: "+err.Error())
+		return nil, nil, chat.Invalid("tools", "tools must be a list of functions: "+err.Error())
 	}
 	if r.ToolChoice.Kind == openai.ToolNamed {
 		tools = only(tools, r.ToolChoice.Name)
 	}
 	if len(tools) == 0 {
-		return nil, nil, invalid("tool_choice", fmt.Sprintf("tool_choice names %q, which is not among the tools", r.ToolChoice.Name))
+		return nil, nil, chat.Invalid("tool_choice", fmt.Sprintf("tool_choice names %q, which is not among the tools", r.ToolChoice.Name))
 	}
 	call := &Call{id: id}
 	if len(tools) == 1 {
@@ -43,18 +42,12 @@ func BySchema(r *openai.Request, id string) ([]byte, *Call, *openai.Error) {
 	}
 	format, err := json.Marshal(chat.SchemaFormat("call", schemaOf(tools), true))
 	if err != nil {
-		return nil, nil, invalid("tools", err.Error())
+		return nil, nil, chat.Invalid("tools", err.Error())
 	}
 	return openai.Splice(r,
 		openai.Remove("tools"), openai.Remove("tool_choice"), openai.Remove("parallel_tool_calls"),
 		openai.Set("messages", messages), openai.Set("response_format", format),
 	), call, nil
-}
-
-func invalid(param, message string) *openai.Error {
-	return &openai.Error{
-		Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: "invalid_request", Param: param, Message: message,
-	}
 }
 
 func only(tools []chat.Tool, name string) []chat.Tool {
@@ -79,7 +72,7 @@ func schemaOf(tools []chat.Tool) json.RawMessage {
 			b.WriteByte(',')
 		}
 		fmt.Fprintf(&b, `{"type":"object","properties":{"name":{"const":%s},"arguments":%s},"required":["name","arguments"],"additionalProperties":false}`,
-			quoted(t.Function.Name), parametersOf(t))
+			chat.Encode(t.Function.Name), parametersOf(t))
 	}
 	b.WriteString(`]}`)
 	return b.Bytes()
@@ -91,15 +84,6 @@ func parametersOf(t chat.Tool) json.RawMessage {
 		return json.RawMessage(`{"type":"object","properties":{}}`)
 	}
 	return p
-}
-
-func quoted(text string) []byte {
-	out, err := json.Marshal(text)
-	if err != nil {
-		// Strings cannot fail to encode.
-		panic(err)
-	}
-	return out
 }
 
 // describe tells the model, whose template does not, what it may call.
@@ -122,7 +106,7 @@ func instructed(messages []byte, text string) ([]byte, *openai.Error) {
 	inner := bytes.TrimSpace(messages)
 	var list []json.RawMessage
 	if err := json.Unmarshal(inner, &list); err != nil || len(list) == 0 {
-		return nil, invalid("messages", "messages must be a list with at least one message")
+		return nil, chat.Invalid("messages", "messages must be a list with at least one message")
 	}
 	var first struct {
 		Role    string  `json:"role"`
@@ -145,5 +129,5 @@ func rawOf(list []json.RawMessage) [][]byte {
 }
 
 func systemMessage(text string) json.RawMessage {
-	return json.RawMessage(`{"role":"system","content":` + string(quoted(text)) + `}`)
+	return json.RawMessage(`{"role":"system","content":` + string(chat.Encode(text)) + `}`)
 }
