@@ -31,9 +31,9 @@ type Answer struct {
 	out       []byte
 }
 
-// NewAnswer begins an answer to r; id goes behind "msg_".
+// NewAnswer begins an answer to r; id is the message's, as "msg_1".
 func NewAnswer(r *Request, id string) *Answer {
-	return &Answer{id: "msg_" + id, model: r.Model, thinking: r.Thinking}
+	return &Answer{id: id, model: r.Model, thinking: r.Thinking}
 }
 
 // Feed takes bytes of the engine's event stream and gives events for the

@@ -86,7 +86,7 @@ func TestStreamsBecomeMessages(t *testing.T) {
 	for name, c := range streamCases {
 		t.Run(name, func(t *testing.T) {
 			for cut := 1; cut <= len(c.stream); cut++ {
-				a := NewAnswer(&Request{Model: "m", Thinking: c.thinking}, "1")
+				a := NewAnswer(&Request{Model: "m", Thinking: c.thinking}, "msg_1")
 				got := converted(a, c.stream, cut)
 				if diff := cmp.Diff(c.want, short(t, got)); diff != "" {
 					t.Fatalf("reads of %d (-want +got):\n%s", cut, diff)
@@ -101,20 +101,20 @@ func TestStreamsBecomeMessages(t *testing.T) {
 
 func TestWholeAnswersBecomeMessages(t *testing.T) {
 	body := `{"choices":[{"message":{"content":"ok","reasoning":"hm","tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{\"a\":1}"}},{"function":{"name":"g","arguments":"no"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}`
-	got, e := NewAnswer(&Request{Model: "m"}, "1").Whole([]byte(body))
+	got, e := NewAnswer(&Request{Model: "m"}, "msg_1").Whole([]byte(body))
 	want := `{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"ok"},{"type":"tool_use","id":"c1","name":"f","input":{"a":1}},{"type":"tool_use","id":"toolu_msg_1_1","name":"g","input":{"_raw":"no"}}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":4}}`
 	if diff := cmp.Diff(want, string(got)); e != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", e, diff)
 	}
 	for name, body := range map[string]string{"an error": `{"error":{"message":"prompt is too long"}}`, "no JSON": `<html>`, "no choices": `{"choices":[]}`} {
-		if _, e := NewAnswer(&Request{Model: "m"}, "1").Whole([]byte(body)); e == nil || e.Status < 400 {
+		if _, e := NewAnswer(&Request{Model: "m"}, "msg_1").Whole([]byte(body)); e == nil || e.Status < 400 {
 			t.Errorf("%s: %v", name, e)
 		}
 	}
 }
 
 func TestFailEndsOnce(t *testing.T) {
-	a := NewAnswer(&Request{Model: "m"}, "1")
+	a := NewAnswer(&Request{Model: "m"}, "msg_1")
 	if got := string(a.Fail(&openai.Error{Status: 429, Message: "x"}, openai.Origin{})); !strings.HasPrefix(got, "event: error\n") {
 		t.Errorf("got %q", got)
 	}
@@ -128,8 +128,8 @@ func FuzzStream(f *testing.F) {
 		f.Add([]byte(c.stream), 7)
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, size int) {
-		want := converted(NewAnswer(&Request{Model: "m"}, "1"), string(stream), 1<<20)
-		if got := converted(NewAnswer(&Request{Model: "m"}, "1"), string(stream), max(size, 1)); got != want {
+		want := converted(NewAnswer(&Request{Model: "m"}, "msg_1"), string(stream), 1<<20)
+		if got := converted(NewAnswer(&Request{Model: "m"}, "msg_1"), string(stream), max(size, 1)); got != want {
 			t.Fatalf("reads of %d: %q, whole %q", size, got, want)
 		}
 		short(t, want)
