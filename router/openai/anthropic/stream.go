@@ -33,8 +33,13 @@ type Answer struct {
 
 // NewAnswer begins an answer to r; id is the message's, as "msg_1".
 func NewAnswer(r *Request, id string) *Answer {
-	return &Answer{id: id, model: r.Model, thinking: r.Thinking}
+	a := &Answer{id: id, model: r.Model, thinking: r.Thinking}
+	a.reader.Comment = a.alive
+	return a
 }
+
+// alive passes on that the stream lives.
+func (a *Answer) alive() { a.out = append(a.out, openai.Messages.KeepAlive()...) }
 
 // Feed takes bytes of the engine's event stream and gives events for the
 // client. They are valid until the next call.

@@ -18,6 +18,10 @@ var errLargeEvent = errors.New("the engine sent an event over 8 MiB")
 // Reader reads a stream of chat chunks from bytes of any cuts. The zero value
 // is ready.
 type Reader struct {
+	// Comment is called for each comment between events, which says that the
+	// stream lives; nil: nobody cares.
+	Comment func()
+
 	line []byte // the unfinished line
 	data []byte // of the unfinished event
 	some bool   // the event has data
@@ -68,6 +72,9 @@ func (r *Reader) take(line []byte, use func(*Answer)) {
 		return
 	}
 	if len(line) > 0 || !r.some {
+		if r.Comment != nil && !r.some && len(line) > 0 && line[0] == ':' {
+			r.Comment()
+		}
 		return
 	}
 	data := r.data

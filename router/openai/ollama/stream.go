@@ -70,8 +70,14 @@ type Answer struct {
 // NewAnswer begins an answer to /api/chat, or to /api/generate. model is the
 // name that the client used; the clock is read for the durations.
 func NewAnswer(model string, generate bool, now func() time.Time) *Answer {
-	return &Answer{model: model, generate: generate, now: now, began: now()}
+	a := &Answer{model: model, generate: generate, now: now, began: now()}
+	a.reader.Comment = a.alive
+	return a
 }
+
+// alive passes on that the stream lives, by a piece without text: Ollama's
+// clients know no comments.
+func (a *Answer) alive() { a.out = append(a.out, a.KeepAlive()...) }
 
 // Feed takes bytes of the engine's event stream and gives lines for the
 // client. They are valid until the next call.

@@ -30,8 +30,13 @@ type Answer struct {
 // NewAnswer begins an answer to r; id goes behind "resp_", created is in
 // seconds since 1970.
 func NewAnswer(r *Request, id string, created int64) *Answer {
-	return &Answer{r: r, id: "resp_" + id, created: created}
+	a := &Answer{r: r, id: "resp_" + id, created: created}
+	a.reader.Comment = a.alive
+	return a
 }
+
+// alive passes on that the stream lives.
+func (a *Answer) alive() { a.out = append(a.out, openai.Responses.KeepAlive()...) }
 
 // ID is the response's.
 func (a *Answer) ID() string { return a.id }

@@ -38,7 +38,7 @@ func converted(a *Answer, stream string, size int) string {
 // of which the last is given.
 func short(t *testing.T, stream string) (out []string, last map[string]any) {
 	t.Helper()
-	if stream == "" {
+	if stream = strings.ReplaceAll(stream, openai.KeepAlive, ""); stream == "" {
 		return nil, nil
 	}
 	for i, event := range strings.Split(strings.TrimSuffix(stream, "\n\n"), "\n\n") {
@@ -164,6 +164,13 @@ func TestWholeRefusesWhatIsNoAnswer(t *testing.T) {
 		if _, e := NewAnswer(request(), "1", 0).Whole([]byte(body)); e == nil || e.Status < 400 {
 			t.Errorf("%s: %v", name, e)
 		}
+	}
+}
+
+func TestCommentsArePassedOn(t *testing.T) {
+	a := NewAnswer(request(), "1", 0)
+	if got := string(a.Feed([]byte(": queued\n\n"))); got != openai.KeepAlive {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -20,7 +20,14 @@ type Answer struct {
 }
 
 // NewAnswer begins an answer to what was asked for.
-func NewAnswer(c *Call) *Answer { return &Answer{call: c, choices: make(map[chat.Number]*choice)} }
+func NewAnswer(c *Call) *Answer {
+	a := &Answer{call: c, choices: make(map[chat.Number]*choice)}
+	a.reader.Comment = a.alive
+	return a
+}
+
+// alive passes on that the stream lives.
+func (a *Answer) alive() { a.out = append(a.out, openai.Chat.KeepAlive()...) }
 
 // choice is one document in the making.
 type choice struct {

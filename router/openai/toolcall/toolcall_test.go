@@ -104,6 +104,9 @@ func understand(t *testing.T, stream string) told {
 	t.Helper()
 	var out told
 	for _, event := range strings.Split(strings.TrimSuffix(stream, "\n\n"), "\n\n") {
+		if strings.HasPrefix(event, ":") {
+			continue
+		}
 		data := strings.TrimPrefix(event, "data: ")
 		if data == "[DONE]" {
 			out.Done = true
@@ -148,6 +151,7 @@ func TestStreamsBecomeToolCalls(t *testing.T) {
 		"cut by length":           {one, stream("length", `{"a"`), told{"call_x_0", "f", `{"a"`, "", "length", 1, true, true}},
 		"several tools":           {several, stream("stop", `{"na`, `me": "g`, `h", "argu`, `ments": {"t":"}\"{"`, `,"b":{}}`, `}`), told{"call_x_0", "gh", `{"t":"}\"{","b":{}}`, "", "tool_calls", 1, true, true}},
 		"several, in one piece":   {several, stream("stop", `{"name":"g","arguments":{}}`), told{"call_x_0", "g", `{}`, "", "tool_calls", 1, true, true}},
+		"a comment":               {one, openai.KeepAlive + stream("stop", "{}"), told{"call_x_0", "f", `{}`, "", "tool_calls", 1, true, true}},
 		"no document":             {one, stream("stop", "I can", "not"), told{Content: "I cannot", Finish: "stop", Usage: true, Done: true}},
 		"several, no call":        {several, stream("stop", `{"answer":1}`), told{Content: `{"answer":1}`, Finish: "stop", Usage: true, Done: true}},
 		"nothing":                 {one, stream("stop"), told{Finish: "stop", Usage: true, Done: true}},
