@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
 
 	"llmgw/crdt"
 )
@@ -44,6 +46,7 @@ func (s *Store) mergePage(items []crdt.Item) (changed []crdt.Key, n int, err err
 	b := s.begin()
 	defer b.discard()
 	limit := s.nearLimit()
+	b.ahead = s.joinAhead(items[:min(len(items), pageItems)], limit)
 	for n < len(items) && !b.full() {
 		if err := b.take(items[n], limit); err != nil {
 			return nil, 0, err
@@ -55,4 +58,46 @@ func (s *Store) mergePage(items []crdt.Item) (changed []crdt.Key, n int, err err
 		return nil, 0, err
 	}
 	return b.changed, n, nil
+}
+
+const (
+	// aheadFrom is how many items there have to be for their rows to be joined by several goroutines.
+	aheadFrom = 64
+	// aheadMost bounds these.
+	aheadMost = 4
+)
+
+// joinAhead reads, joins and encodes the rows of many items at once, which takes longer than to write them. Nobody else writes
+// meanwhile. Left out are items of which a part has to wait aside, and all but the first with a key.
+func (s *Store) joinAhead(items []crdt.Item, limit crdt.HLC) map[crdt.Key]joined {
+	workers := min(runtime.GOMAXPROCS(0), aheadMost)
+	if len(items) < aheadFrom || workers < 2 {
+		return nil
+	}
+	seen := make(map[crdt.Key]bool, len(items))
+	whole := make([]crdt.Item, 0, len(items))
+	for _, item := range items {
+		if _, far := split(item.Row, limit); !seen[item.Key] && far.Length == 0 {
+			whole = append(whole, item)
+		}
+		seen[item.Key] = true
+	}
+	digest, _ := s.digest.get()
+	out := make([]joined, len(whole))
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			txn := s.db.NewTransaction(false)
+			defer txn.Discard()
+			for i := w; i < len(whole); i += workers {
+				out[i] = joinRow(txn, digest, whole[i])
+			}
+		})
+	}
+	all.Wait()
+	ahead := make(map[crdt.Key]joined, len(whole))
+	for i, item := range whole {
+		ahead[item.Key] = out[i]
+	}
+	return ahead
 }

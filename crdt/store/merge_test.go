@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
 	"llmgw/crdt"
 	"llmgw/crdt/store"
 )
@@ -151,5 +154,55 @@ func TestWriterFarAheadIsWarnedAboutOnce(t *testing.T) {
 	}
 	if got := value(t, s, crdt.NewKey("a"), "x"); got != "v" {
 		t.Errorf("the row was not merged: %q", got)
+	}
+}
+
+// Many items are joined ahead by several goroutines: what comes of it is the same as one after the other, with several items
+// for a row, cells that wait aside, deletions and rows that were there.
+func TestManyItemsMergeAsOneByOne(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		many, single := newClocked(t), newClocked(t)
+		defer closeStore(t, many.Store)
+		defer closeStore(t, single.Store)
+		far := crdt.HLC(start.Add(48*time.Hour).UnixMilli()) << 16
+		items := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) crdt.Item {
+			at := crdt.HLC(rapid.Uint64Range(1, 5).Draw(t, "at"))
+			if rapid.IntRange(0, 15).Draw(t, "far") == 0 {
+				at += far
+			}
+			i := item(crdt.NewKey("models", fmt.Sprint(rapid.IntRange(0, 60).Draw(t, "key"))), rapid.SampledFrom([]string{"a", "b"}).Draw(t, "cell"), remote(at, 1<<60, "v"))
+			if rapid.IntRange(0, 9).Draw(t, "gone") == 0 {
+				i.Row = crdt.Row{Length: 2}
+			}
+			return i
+		}), 70, 200)
+		for range 2 {
+			list := items.Draw(r, "items")
+			merge(t, many.Store, list...)
+			for _, i := range list {
+				merge(t, single.Store, i)
+			}
+		}
+		if diff := cmp.Diff(all(t, single.Store), all(t, many.Store)); diff != "" {
+			r.Fatal(diff)
+		}
+		if many.Sequence() != single.Sequence() || many.Digest() != single.Digest() {
+			r.Fatalf("log at %d, one by one at %d", many.Sequence(), single.Sequence())
+		}
+		if diff := cmp.Diff(asideOf(t, single.Store), asideOf(t, many.Store)); diff != "" {
+			r.Fatal(diff)
+		}
+		report, err := many.Verify()
+		if err != nil || len(report.Problems) > 0 {
+			r.Fatalf("%v: %v", report.Problems, err)
+		}
+	})
+}
+
+func TestABadItemAmongManyChangesNothing(t *testing.T) {
+	s := newClocked(t)
+	items := append(rowsOf(80, 1<<40), crdt.Item{Key: "", Row: crdt.Row{Length: 1}})
+	if changed, err := s.Merge(items); !errors.Is(err, crdt.ErrMalformed) || len(changed) != 0 || s.Sequence() != 0 {
+		t.Errorf("%d rows changed, %v", len(changed), err)
 	}
 }

@@ -35,6 +35,7 @@ type batch struct {
 	// asideFrom is the lowest stamp of what the batch set aside.
 	asideFrom crdt.HLC
 	ceiling   crdt.HLC // of the clock, when the batch raises it
+	ahead     map[crdt.Key]joined
 }
 
 // begin starts a batch. The caller holds writer, and ends the batch by commit or discard.
@@ -48,34 +49,67 @@ func (s *Store) begin() *batch {
 
 // merge joins one item into its row: the one way by which any row changes. It reports whether the row changed.
 func (b *batch) merge(item crdt.Item) (bool, error) {
-	had, encodedHad, logged, err := readRecord(b.txn, item.Key)
-	if err != nil {
-		return false, err
+	j, known := b.ahead[item.Key]
+	if known {
+		delete(b.ahead, item.Key) // a second item with this key joins what this one makes
+	} else {
+		j = joinRow(b.txn, b.digestKey, item)
 	}
-	merged := crdt.Merge(had, item.Row)
-	if merged.Equal(had) {
-		return false, nil
+	if j.err == nil && j.changed {
+		j.err = b.apply(item.Key, j)
 	}
-	encoded, err := crdt.EncodeRow(merged)
-	if err != nil {
-		return false, fmt.Errorf("row %s: %w", item.Key, err)
+	if j.err != nil {
+		return false, fmt.Errorf("row %s: %w", item.Key, j.err)
 	}
+	return j.changed, nil
+}
+
+// joined is what an item makes of its row.
+type joined struct {
+	had, now crdt.Row
+	encoded  []byte // of now
+	logged   uint64 // number of its log entry
+	marks    []mark
+	changed  bool
+	err      error
+}
+
+// joinRow reads a row and joins an item into it.
+func joinRow(txn *badger.Txn, digest crdt.DigestKey, item crdt.Item) (j joined) {
+	var before []byte
+	if j.had, before, j.logged, j.err = readRecord(txn, item.Key); j.err != nil {
+		return j
+	}
+	j.now = crdt.Merge(j.had, item.Row)
+	if j.changed = !j.now.Equal(j.had); !j.changed {
+		return j
+	}
+	if j.encoded, j.err = crdt.EncodeRow(j.now); j.err != nil {
+		return j
+	}
+	after := j.encoded
+	if !j.had.Present() {
+		before = nil
+	}
+	if !j.now.Present() {
+		after = nil
+	}
+	j.marks = marksOf(digest, item.Key, before, after)
+	return j
+}
+
+// apply writes what was joined.
+func (b *batch) apply(key crdt.Key, j joined) error {
 	b.seq++
-	if err := b.write(item.Key, append(number(b.seq), encoded...), logged); err != nil {
-		return false, fmt.Errorf("row %s: %w", item.Key, err)
+	if err := b.write(key, append(number(b.seq), j.encoded...), j.logged); err != nil {
+		return err
 	}
-	if err := b.age(item.Key, had, merged); err != nil {
-		return false, fmt.Errorf("row %s: %w", item.Key, err)
+	if err := b.age(key, j.had, j.now); err != nil {
+		return err
 	}
-	if !had.Present() {
-		encodedHad = nil
-	}
-	if !merged.Present() {
-		encoded = nil
-	}
-	b.mark(item.Key, encodedHad, encoded)
-	b.changed = append(b.changed, item.Key)
-	return true, nil
+	b.marks = append(b.marks, j.marks...)
+	b.changed = append(b.changed, key)
+	return nil
 }
 
 // writeLocal merges what this store wrote itself, and posts it.
@@ -90,14 +124,15 @@ func (b *batch) writeLocal(item crdt.Item) error {
 	return b.post(item, had)
 }
 
-// mark lets states of a row enter the digest, or leave it. A nil state is not in it.
-func (b *batch) mark(key crdt.Key, states ...[]byte) {
-	bucket := b.digestKey.Bucket(key)
+// marksOf lets states of a row enter the digest, or leave it. A nil state is not in it.
+func marksOf(digest crdt.DigestKey, key crdt.Key, states ...[]byte) (marks []mark) {
+	bucket := digest.Bucket(key)
 	for _, encoded := range states {
 		if encoded != nil {
-			b.marks = append(b.marks, mark{bucket, b.digestKey.Fingerprint(key, encoded)})
+			marks = append(marks, mark{bucket, digest.Fingerprint(key, encoded)})
 		}
 	}
+	return marks
 }
 
 // write stores the record and moves the key's log entry to the end.

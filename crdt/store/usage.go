@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -76,43 +78,54 @@ func (s *Store) markDay(b *batch, written bool) (int64, error) {
 func dayKey(day int64) []byte { return append([]byte(dayPrefix), number(uint64(day))...) }
 
 // DropUsage removes the usage records of the days before that of t, and says how many. Days are those of the clock when they
-// were written. Nothing goes that is not followed by a record of a day from then until today: with a clock that is wrong
-// nobody can say what is old.
+// were written, and a clock may have been wrong: nothing goes that was written after a day that is not old. One that is yet to
+// come says nothing. The newest day stays, however old: perhaps it is the clock of now that is wrong.
 func (s *Store) DropUsage(t time.Time) (dropped int, err error) {
-	first, last := dayOf(t), dayOf(s.now())
-	end, old, err := s.usageBefore(first, last)
-	if err != nil || end == 0 {
-		return 0, err
+	marks, err := s.dayMarks()
+	if err != nil {
+		return 0, fmt.Errorf("drop usage records: %w", err)
+	}
+	old, first, last := 0, dayOf(t), dayOf(s.now())
+	for i, m := range marks {
+		if m.day < first {
+			old = i + 1
+		} else if m.day <= last {
+			break
+		}
+	}
+	if old == 0 || old == len(marks) {
+		return 0, nil
 	}
 	for more := true; more; {
-		n, err := s.dropUsage(end)
+		n, err := s.dropUsage(marks[old].first)
 		dropped += n
 		if err != nil {
 			return dropped, fmt.Errorf("drop usage records: %w", err)
 		}
 		more = n == pageItems
 	}
-	return dropped, s.dropDays(old)
+	return dropped, s.dropDays(marks[:old])
 }
 
-// usageBefore finds the number of the first record of the days from first to last, and the marks of those before.
-func (s *Store) usageBefore(first, last int64) (end uint64, old [][]byte, err error) {
+// dayMark is the number of the first record of a day.
+type dayMark struct {
+	day   int64
+	first uint64
+}
+
+// dayMarks lists all, the oldest first.
+func (s *Store) dayMarks() (marks []dayMark, err error) {
 	err = s.view(func(txn *badger.Txn) error {
 		return eachValue(txn, dayPrefix, func(name string, value []byte) error {
 			if len(name) != 8 || len(value) != 8 {
 				return fmt.Errorf("day of usage: %w", ErrCorrupt)
 			}
-			day, n := int64(beUint64([]byte(name))), beUint64(value)
-			switch {
-			case day < first:
-				old = append(old, []byte(dayPrefix+name))
-			case day <= last && (end == 0 || n < end):
-				end = n
-			}
+			marks = append(marks, dayMark{int64(beUint64([]byte(name))), beUint64(value)})
 			return nil
 		})
 	})
-	return end, old, err
+	slices.SortFunc(marks, func(a, b dayMark) int { return cmp.Compare(a.first, b.first) })
+	return marks, err
 }
 
 // dropUsage removes a transaction's worth of the oldest records numbered below end.
@@ -140,10 +153,7 @@ func (s *Store) dropUsage(end uint64) (n int, err error) {
 	return n, b.commit()
 }
 
-func (s *Store) dropDays(marks [][]byte) error {
-	if len(marks) == 0 {
-		return nil
-	}
+func (s *Store) dropDays(marks []dayMark) error {
 	s.writer.Lock()
 	defer s.writer.Unlock()
 	if err := s.writable(); err != nil {
@@ -151,8 +161,10 @@ func (s *Store) dropDays(marks [][]byte) error {
 	}
 	b := s.begin()
 	defer b.discard()
-	if err := b.removeAll(marks...); err != nil {
-		return fmt.Errorf("drop usage records: %w", err)
+	for _, m := range marks {
+		if err := b.remove(dayKey(m.day)); err != nil {
+			return fmt.Errorf("drop usage records: %w", err)
+		}
 	}
 	return b.commit()
 }
