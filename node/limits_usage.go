@@ -116,17 +116,19 @@ func (a admin) othersUsage(ctx context.Context, v *view, by string, since time.T
 		}
 		asked.Go(func() {
 			var reports []limits.Report
-			err := mesh.ErrNotMember
+			answered := false
 			if isLive(n) {
+				var err error
 				reports, err = a.askUsage(ctx, n.ID, by, since)
+				answered = err == nil
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil {
+			if answered {
+				all = append(all, reports)
+			} else {
 				missing = append(missing, v.name(n.ID))
-				return
 			}
-			all = append(all, reports)
 		})
 	}
 	asked.Wait()

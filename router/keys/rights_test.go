@@ -142,7 +142,9 @@ func TestWrongKeysAreRationedByAddress(t *testing.T) {
 	}
 	// A network of one customer is one client.
 	for i := range missBurst {
-		_, err = k.CheckFrom(wrong, netip.MustParseAddr(fmt.Sprintf("2001:db8:1:2::%x", i+1)))
+		if _, err := k.CheckFrom(wrong, netip.MustParseAddr(fmt.Sprintf("2001:db8:1:2::%x", i+1))); !errors.Is(err, ErrUnknown) {
+			t.Fatalf("try %d: %v", i+1, err)
+		}
 	}
 	if _, err = k.CheckFrom(wrong, netip.MustParseAddr("2001:db8:1:2:ffff::1")); !errors.As(err, &over) {
 		t.Errorf("another address of the network: %v", err)

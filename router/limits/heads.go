@@ -73,11 +73,11 @@ func (h *heads) wrote(peer string, by crdt.Incarnation) (ok, news bool) {
 	if owner, known := h.author[by.Replica]; known && owner != peer {
 		return false, false
 	}
+	h.author[by.Replica] = peer
 	had, known := h.writes[peer]
-	if known && had.Replica == by.Replica && by.Boot < had.Boot {
+	if known && by.Boot < had.Boot {
 		return true, false // of an earlier life: it still counts as used
 	}
-	h.author[by.Replica] = peer
 	h.writes[peer] = by
 	return true, !known || had != by
 }

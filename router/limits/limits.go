@@ -91,8 +91,9 @@ type Limiter struct {
 	heads   heads
 	repeat  time.Time // when all counts are told again
 	outputs learned
-
-	records sync.WaitGroup
+	// recording counts usages on their way to the disk; ended tells that one is there.
+	recording int
+	ended     *sync.Cond
 }
 
 // New makes a Limiter that has counted nothing yet. Its Tick has to be called every
@@ -115,6 +116,7 @@ func New(cfg Config) *Limiter {
 		cfg: cfg, meters: map[crdt.Meter]*meter{}, pending: map[crdt.Account]uint64{}, changed: map[*meter]struct{}{},
 		outputs: learned{},
 	}
+	l.ended = sync.NewCond(&l.mu)
 	l.heads.reset(cfg.Peer, cfg.Self)
 	l.heads.set(cfg.Heads(), cfg.Now())
 	return l
@@ -122,7 +124,25 @@ func New(cfg Config) *Limiter {
 
 // Close waits until what was settled is on disk. Requests that settle later are
 // recorded all the same.
-func (l *Limiter) Close() { l.records.Wait() }
+func (l *Limiter) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.recording > 0 {
+		l.ended.Wait()
+	}
+}
+
+// Taken is how much of a limit is used and held over all heads, as far as is known
+// here: in the minute back from now, or of parallel requests now.
+func (l *Limiter) Taken(level, id string, metric catalog.Metric) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m, ok := l.meters[crdt.Meter{Limit: level, Subject: id, Metric: string(metric)}]
+	if !ok {
+		return 0
+	}
+	return uint64(l.read(m, l.cfg.Now()).taken + 0.5)
+}
 
 // counters of a Limiter.
 type counters struct {

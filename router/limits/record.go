@@ -95,7 +95,10 @@ func (g *Grant) record(o Outcome, now time.Time) {
 	if u.Record, err = r.Encode(); err != nil {
 		g.l.cfg.Log.Error("usage is charged without a record", "error", err)
 	}
-	g.l.records.Go(func() { g.keep(u, r) })
+	g.l.mu.Lock()
+	g.l.recording++
+	g.l.mu.Unlock()
+	go g.keep(u, r)
 }
 
 // charges counts the usage for everybody whom it counts for, whether a budget is set
@@ -148,5 +151,13 @@ func (g *Grant) keep(u store.Usage, r Record) {
 	g.l.unset(all)
 	g.aside = nil
 	g.l.mu.Unlock()
+	defer g.l.recorded()
 	g.giveRights(all, map[catalog.Unit]uint64{catalog.UnitMicros: r.Micros, catalog.UnitTokens: add(r.Usage.Input, r.Usage.Output)})
+}
+
+func (l *Limiter) recorded() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.recording--
+	l.ended.Broadcast()
 }
