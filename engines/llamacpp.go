@@ -171,9 +171,10 @@ func (LlamaCpp) Probe() Probe {
 }
 
 // Lacks implements Adapter. One process ranks or generates, and this adapter
-// starts none for ranking.
+// starts none for ranking. Its Responses lack what SDKs read: sequence numbers,
+// indexes, and that an answer was cut.
 func (LlamaCpp) Lacks(p catalog.Profile) []catalog.Ability {
-	lacks := []catalog.Ability{catalog.AbilityRerank, catalog.AbilitySpeech, catalog.AbilityPictures}
+	lacks := []catalog.Ability{catalog.AbilityResponses, catalog.AbilityRerank, catalog.AbilitySpeech, catalog.AbilityPictures}
 	if !p.Embeddings {
 		lacks = append(lacks, catalog.AbilityEmbeddings)
 	}
