@@ -39,7 +39,11 @@ func NewAnswer(r *Request, id string) *Answer {
 }
 
 // alive passes on that the stream lives.
-func (a *Answer) alive() { a.out = append(a.out, openai.Messages.KeepAlive()...) }
+func (a *Answer) alive() {
+	if !a.ended {
+		a.out = append(a.out, openai.Messages.KeepAlive()...)
+	}
+}
 
 // Feed takes bytes of the engine's event stream and gives events for the
 // client. They are valid until the next call.

@@ -77,7 +77,11 @@ func NewAnswer(model string, generate bool, now func() time.Time) *Answer {
 
 // alive passes on that the stream lives, by a piece without text: Ollama's
 // clients know no comments.
-func (a *Answer) alive() { a.out = append(a.out, a.KeepAlive()...) }
+func (a *Answer) alive() {
+	if !a.ended {
+		a.out = append(a.out, a.KeepAlive()...)
+	}
+}
 
 // Feed takes bytes of the engine's event stream and gives lines for the
 // client. They are valid until the next call.

@@ -36,7 +36,11 @@ func NewAnswer(r *Request, id string, created int64) *Answer {
 }
 
 // alive passes on that the stream lives.
-func (a *Answer) alive() { a.out = append(a.out, openai.Responses.KeepAlive()...) }
+func (a *Answer) alive() {
+	if !a.ended {
+		a.out = append(a.out, openai.Responses.KeepAlive()...)
+	}
+}
 
 // ID is the response's.
 func (a *Answer) ID() string { return a.id }

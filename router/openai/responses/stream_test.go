@@ -172,6 +172,9 @@ func TestCommentsArePassedOn(t *testing.T) {
 	if got := string(a.Feed([]byte(": queued\n\n"))); got != openai.KeepAlive {
 		t.Errorf("got %q", got)
 	}
+	if got := string(a.Feed([]byte(sse(`{"error":{"message":"x"}}`) + ": late\n\n"))); strings.Contains(got, openai.KeepAlive) {
+		t.Errorf("behind the end: %q", got)
+	}
 }
 
 func TestFailEndsOnce(t *testing.T) {

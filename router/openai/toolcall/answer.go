@@ -27,7 +27,11 @@ func NewAnswer(c *Call) *Answer {
 }
 
 // alive passes on that the stream lives.
-func (a *Answer) alive() { a.out = append(a.out, openai.Chat.KeepAlive()...) }
+func (a *Answer) alive() {
+	if !a.ended {
+		a.out = append(a.out, openai.Chat.KeepAlive()...)
+	}
+}
 
 // choice is one document in the making.
 type choice struct {
