@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"net/http"
 	"net/textproto"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 // Call is a request as it goes to an engine or to the node that holds one. The
 // body is in memory: it can be sent again, and no server closes it under us.
 type Call struct {
+	Method string // empty: POST
 	Path   string // canonical, without a query: queries carry credentials
 	Host   string
 	Header http.Header // cleaned; see CleanRequest
@@ -21,7 +23,8 @@ type Call struct {
 // message is the head as it goes over the wire, with room for a short body.
 func (c *Call) message() []byte {
 	b := make([]byte, 0, 1024+min(len(c.Body), inlineBody))
-	b = append(b, "POST "...)
+	b = append(b, cmp.Or(c.Method, http.MethodPost)...)
+	b = append(b, ' ')
 	b = append(b, c.Path...)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = append(b, c.Host...)
