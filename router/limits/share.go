@@ -16,8 +16,8 @@ const (
 	// share would have to be. At first it only listens for a horizon, so that what
 	// was admitted in the turn before is known.
 	turnTime = 2 * horizon
-	// spare is the part of a limit that is kept back while heads are not heard: what
-	// is let through too much by one side cannot be made up for by the other.
+	// spare is the part that is kept back of what the heads have which are heard, while
+	// others are not: what one side lets through too much, the other cannot make up for.
 	spare = 0.01
 	// floor is the part of what remains that is divided evenly among heads; the rest
 	// goes by what they are asked for.
@@ -45,7 +45,7 @@ func (l *Limiter) judge(m *meter, limit, amount uint64, policy Policy, now time.
 	want, top := float64(amount), float64(limit)
 	if policy != Loose {
 		if part := top * (1 - l.heads.heard()); part > 0 {
-			top -= part + spare*top
+			top = (top - part) * (1 - spare)
 			v.view.taken -= min(v.view.quiet, part)
 		}
 	}
