@@ -34,7 +34,7 @@ func (i *inference) admit(ctx context.Context, view ModelView) *openai.Error {
 		return e
 	}
 	grant, err := r.cfg.Quotas.Admit(ctx, limits.Request{
-		Key: i.t.key, Model: view.Model.ID, Stream: i.stream,
+		Key: i.t.key, Model: view.Model.ID, Provider: view.provider(), Stream: i.stream,
 		Estimate: openai.Usage{Input: uint64(i.query.Tokens), Output: uint64(most), Source: openai.UsageEstimated},
 	})
 	var refusal *limits.Refusal
@@ -80,7 +80,8 @@ func (i *inference) charge() {
 	if code == 0 {
 		code = i.t.out.status
 	}
-	a.grant.Settle(limits.Outcome{Usage: used, Status: code, Node: a.engine.Peer, Model: a.engine.Model})
+	provider, node := a.engine.paidTo()
+	a.grant.Settle(limits.Outcome{Usage: used, Status: code, Node: node, Model: a.engine.Model, Provider: provider})
 }
 
 // suspectCut flags a prompt of which the engine read so little that it seems to

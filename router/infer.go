@@ -130,6 +130,9 @@ func (i *inference) run() *openai.Error {
 	if i.last == nil {
 		return notLoaded(i.view)
 	}
+	if e := outsideFailed(i.view, i.last); e != nil {
+		return e
+	}
 	return unserved(i.view, i.last)
 }
 
@@ -147,14 +150,14 @@ func (i *inference) passFor(ctx context.Context, o offers) (*pass, *openai.Error
 func (i *inference) attempt(ctx context.Context, replica Replica, use *use) error {
 	r := i.t.r
 	defer use.done()
-	i.t.model, i.t.server = i.view.Model.Name, replica.Node
+	i.t.model, i.t.server = label(i.view, replica), replica.Node
 	i.t.out.Header().Set(modelHeader, i.view.Model.Name)
 	r.breakers.asks(replica.key(), r.now())
 	shape, e := i.shapeFor(replica.Lacks)
 	if e != nil || shape == nil {
 		return errUnable // able had left it out
 	}
-	x, done, err := i.start(ctx, replica, i.callFor(i.view.Model, shape))
+	x, done, err := i.start(ctx, replica, i.callFor(known(i.view, replica), shape))
 	if err != nil {
 		i.judge(ctx, replica, 0, err)
 		return err
@@ -215,8 +218,11 @@ func (i *inference) sink(shape *shaped) (relay.Sink, *translated) {
 // judge counts an attempt, and what it says of its replica.
 func (i *inference) judge(ctx context.Context, replica Replica, status int, err error) {
 	r, kind := i.t.r, kindRemote
-	if replica.Local {
+	switch {
+	case replica.Local:
 		kind = kindLocal
+	case replica.Provider != nil:
+		kind = kindOutside
 	}
 	outcome := outcomeOf(ctx, err)
 	r.metrics.relays.WithLabelValues(kind, outcome).Inc()
@@ -250,8 +256,11 @@ func (i *inference) settle(ctx context.Context, replica Replica, answer relay.An
 // brokeOff says whose fault it is that an answer ends early. A holder whose
 // engine dies says so itself; silence means that the holder is lost.
 func (i *inference) brokeOff(replica Replica) *openai.Error {
-	if replica.Local {
+	switch {
+	case replica.Local:
 		return brokeOff(i.view.Model.Name)
+	case replica.Provider != nil:
+		return providerBroke(replica.Provider)
 	}
 	return holderLost(i.view.Model.Name, replica)
 }
@@ -264,9 +273,12 @@ func (i *inference) start(ctx context.Context, replica Replica, call *relay.Call
 	}, i.waiting(replica))
 }
 
-// reach sends a call to a replica of this node or of another one. The returned
-// function frees the way.
+// reach sends a call to a replica of this node, of another one, or to a provider.
+// The returned function frees the way.
 func (r *Router) reach(ctx context.Context, replica Replica, call *relay.Call, hop relay.Hop, wait relay.Wait) (*relay.Exchange, func(), error) {
+	if replica.Provider != nil {
+		return r.reachOutside(ctx, replica, call, wait)
+	}
 	if !replica.Local {
 		x, err := r.reachRemote(ctx, replica, call, hop, wait)
 		if err != nil {
@@ -311,10 +323,10 @@ var (
 
 // lost says why a replica that has not answered yet is not waited for any
 // longer: its box fell silent, or it serves no more and another does. A local
-// one is never given up: its connection tells of its end.
+// one, or a provider, is never given up: its connection tells of its end.
 func (i *inference) lost(replica Replica) error {
 	r := i.t.r
-	if replica.Local {
+	if replica.Local || replica.Provider != nil {
 		return nil
 	}
 	if r.cfg.Alive != nil && !r.cfg.Alive(replica.Peer) {
@@ -341,7 +353,7 @@ func outcomeOf(ctx context.Context, err error) string {
 		return outcomeOK
 	case ctx.Err() != nil || errors.Is(err, relay.ErrClientGone):
 		return outcomeAborted
-	case errors.As(err, &refusal):
+	case errors.As(err, &refusal), keyFault(err):
 		return outcomeRefused
 	}
 	return outcomeBroken

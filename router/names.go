@@ -19,10 +19,11 @@ type meaning struct {
 	params  catalog.Params
 }
 
-// meaningOf reads a name. A model's name goes before a route's.
+// meaningOf reads a name. A model's name goes before a route's, and that before
+// one that only a provider knows.
 func (r *Router) meaningOf(name string) meaning {
 	plain := meaning{name: name, rule: catalog.RuleFirst, targets: []string{name}}
-	if _, ok := r.cfg.Catalog.Resolve(name); ok {
+	if view, ok := r.cfg.Catalog.Resolve(name); ok && !view.Outside {
 		return plain
 	}
 	route, ok := r.cfg.Catalog.Route(name)
@@ -115,6 +116,10 @@ func (i *inference) target(target string) (ModelView, *openai.Error) {
 		}
 	}
 	if e := i.bound(view); e != nil {
+		return view, e
+	}
+	view, e := i.usable(view)
+	if e != nil {
 		return view, e
 	}
 	if view, ok = i.allowed(view); !ok {

@@ -43,17 +43,24 @@ type Replica struct {
 
 	Lacks  []catalog.Ability // what it is known not to be able to do
 	Labels map[string]string // of its node
+
+	// Provider is set when it is none of the mesh's; see ProviderReplica.
+	Provider *catalog.Provider
+	Theirs   string // what the provider calls the model
+	Pattern  string // by which it answers for it
 }
 
 // ModelView is a model with what serves it now.
 type ModelView struct {
 	Model    catalog.Model
 	Loaded   bool      // a replica is Ready
-	Replicas []Replica // the Ready ones on live nodes
+	Replicas []Replica // the Ready ones on live nodes, and providers
 	Problem  string    // why none is, with the engine's last lines; empty: nobody asked for it
 	// Loadable: one is on its way, or comes when requests ask for it.
 	Loadable bool
 	Stage    string // how far that is, for a person who waits
+	// Outside: the mesh has no such model, and only providers answer to the name.
+	Outside bool
 }
 
 // Catalog tells what the mesh serves. Its methods are called for requests and
@@ -134,6 +141,9 @@ type Config struct {
 	MaxInFlight int
 	// Share gives messages to the other heads; nil: there are none.
 	Share Sharer
+	// Via names this mesh to providers, so that no request goes to one in a circle;
+	// nil: nothing does.
+	Via func() string
 
 	BodyLimit     int64 // bytes of one body; 0: DefaultBodyLimit
 	BodyBudget    int64 // bytes of all bodies; 0: DefaultBodyBudget
@@ -144,12 +154,14 @@ type Config struct {
 type Router struct {
 	cfg                 Config
 	engines             *relay.Engines
+	outside             *outside
 	bodies              *budget
 	picker              *affinity.Picker
 	share               *sharing
 	breakers            breakers
 	queue               queue
 	prompts             prompts
+	strip               atomic.Bool  // volatile lines
 	running             atomic.Int64 // requests for engines
 	maxInFlight         atomic.Int64 // of them; 0: no bound
 	queueTime, loadWait atomic.Int64 // nanoseconds
@@ -187,7 +199,7 @@ func New(cfg Config) *Router {
 	}
 	r := &Router{cfg: cfg, now: cfg.Now, quiet: &limiter{every: time.Second}}
 	r.SetBounds(cfg.MaxInFlight, cfg.QueueTime, cfg.LoadWait)
-	r.engines = relay.NewEngines(cfg.Limits)
+	r.engines, r.outside = relay.NewEngines(cfg.Limits), newOutside(cfg)
 	boot := uint64(0)
 	if cfg.Share != nil {
 		boot = headBoot(cfg.Entropy)
@@ -208,11 +220,16 @@ func (r *Router) SetBounds(inFlight int, queue, load time.Duration) {
 	r.loadWait.Store(int64(load))
 }
 
-// Close closes the connections that are kept to engines and tells other heads
-// no more. Requests go on.
+// SetStripVolatile changes whether lines that agents change with each turn are
+// taken out of prompts, so that engines find the rest in their cache.
+func (r *Router) SetStripVolatile(on bool) { r.strip.Store(on) }
+
+// Close closes the connections that are kept to engines and providers, and tells
+// other heads no more. Requests go on.
 func (r *Router) Close() {
 	r.share.close()
 	r.engines.Close()
+	r.outside.conns.Close()
 }
 
 // Handler answers the paths that Owns reports. It must not stand behind a

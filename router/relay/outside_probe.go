@@ -152,3 +152,9 @@ func (o *Outside) get(ctx context.Context, p *catalog.Provider, key catalog.Secr
 	}
 	return o.startOn(ctx, conn, call, nil)
 }
+
+// IsCertificate reports a provider that did not prove to be who it should be.
+func IsCertificate(err error) bool {
+	var bad *tls.CertificateVerificationError
+	return errors.As(err, &bad)
+}
