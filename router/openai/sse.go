@@ -33,6 +33,7 @@ type Tracker struct {
 // event; -1 when no event ends in p.
 func (t *Tracker) Feed(p []byte) int {
 	boundary := -1
+	plain := bytes.IndexByte(p, '\r') < 0 // one look for all lines
 	for i := 0; i < len(p); {
 		if t.cr && p[i] == '\n' {
 			t.cr = false
@@ -43,15 +44,18 @@ func (t *Tracker) Feed(p []byte) int {
 			continue
 		}
 		t.cr = false
-		end := lineEnd(p[i:])
+		rest := p[i:]
+		end := bytes.IndexByte(rest, '\n')
+		if !plain {
+			end = lineEnd(rest)
+		}
 		if end < 0 {
-			t.keep(p[i:])
+			t.keep(rest)
 			break
 		}
-		t.keep(p[i : i+end])
 		i += end + 1
 		t.cr = p[i-1] == '\r'
-		t.finishLine()
+		t.take(rest[:end])
 		if t.idle() {
 			boundary = i
 		}
@@ -72,6 +76,16 @@ func lineEnd(p []byte) int {
 	return end
 }
 
+// take finishes a line with its last bytes.
+func (t *Tracker) take(end []byte) {
+	if t.length == 0 {
+		t.finish(end[:min(len(end), prefixBytes)], len(end) <= prefixBytes)
+		return
+	}
+	t.keep(end)
+	t.finishLine()
+}
+
 func (t *Tracker) keep(p []byte) {
 	if t.length < prefixBytes {
 		copy(t.line[t.length:], p)
@@ -80,9 +94,13 @@ func (t *Tracker) keep(p []byte) {
 }
 
 func (t *Tracker) finishLine() {
-	line := t.line[:min(t.length, prefixBytes)]
-	whole := t.length <= prefixBytes
+	line, whole := t.line[:min(t.length, prefixBytes)], t.length <= prefixBytes
 	t.length = 0
+	t.finish(line, whole)
+}
+
+// finish reads the beginning of a line, or all of it.
+func (t *Tracker) finish(line []byte, whole bool) {
 	if len(line) == 0 {
 		t.pending = false
 		t.failed = t.failed || t.failing
