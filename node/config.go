@@ -35,6 +35,7 @@ type Config struct {
 	MetricsPublic  bool
 	PrefixRouting  bool
 	PrefixTTL      time.Duration
+	StripVolatile  bool                // take lines that change with each turn out of prompts
 	LoadWait       time.Duration       // of requests, for their model
 	QueueTime      time.Duration       // of requests, for a replica with room
 	MaxInFlight    int                 // requests for engines at once; 0: no bound
@@ -159,6 +160,7 @@ func settings() []setting {
 		boolean("router.prefix_routing", "LLMGW_ROUTER_PREFIX_ROUTING", "", func(c *Config) *bool { return &c.PrefixRouting }, "true"),
 		oneOf(text("router.limit_policy", "LLMGW_ROUTER_LIMIT_POLICY", "", func(c *Config) *string { return &c.LimitPolicy }, fixed("share")), "share", "owner", "loose"),
 		networks("router.trusted_proxies", "LLMGW_ROUTER_TRUSTED_PROXIES", func(c *Config) *[]string { return &c.TrustedProxies }),
+		boolean("router.strip_volatile", "LLMGW_ROUTER_STRIP_VOLATILE", "", func(c *Config) *bool { return &c.StripVolatile }, "false"),
 		period("router.load_wait", "LLMGW_ROUTER_LOAD_WAIT", func(c *Config) *time.Duration { return &c.LoadWait }, "10m0s"),
 		count("router.max_inflight", "LLMGW_ROUTER_MAX_INFLIGHT", func(c *Config) *int { return &c.MaxInFlight }, "0"),
 		period("router.queue_time", "LLMGW_ROUTER_QUEUE_TIME", func(c *Config) *time.Duration { return &c.QueueTime }, "1m0s"),

@@ -166,11 +166,12 @@ func (n *Node) openRouter() error {
 	n.router = router.New(router.Config{
 		Catalog: routes{n}, Local: local{n}, Mesh: streams{n}, Auth: n.keys, Metrics: n.registry,
 		Node: n.cfg.Name, Version: n.build.Version, Log: n.log, Now: n.now, Entropy: n.entropy, Ready: n.ready, Serving: n.mesh.Serving, Alive: routes{n}.Alive, PublicMetrics: n.cfg.MetricsPublic,
-		Share: signals{n}, Demand: n.Want,
+		Share: signals{n}, Demand: n.Want, Via: n.via,
 		Quotas: n.limits, Trusted: n.trustedProxies,
 		LoadWait: n.cfg.LoadWait, QueueTime: n.cfg.QueueTime, MaxInFlight: n.cfg.MaxInFlight,
 	})
 	n.onClose(func() error { n.router.Close(); return nil })
+	n.router.SetStripVolatile(n.cfg.StripVolatile)
 	n.router.SetPrefixes(n.cfg.PrefixRouting, n.cfg.PrefixTTL)
 	n.mesh.Handle(mesh.ProtocolInfer, func(s mesh.Stream) { n.router.ServeInfer(s) })
 	n.mesh.Handle(router.ProtocolWarm, func(s mesh.Stream) { n.router.ServeWarm(s) })

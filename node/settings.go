@@ -98,6 +98,7 @@ func (n *Node) bootSettings() error {
 			n.cfg.PrefixRouting = v == "true"
 			n.router.SetPrefixes(n.cfg.PrefixRouting, n.cfg.PrefixTTL)
 		},
+		"router.strip_volatile": func(v string) { n.router.SetStripVolatile(v == "true") },
 		"router.load_wait": func(v string) {
 			n.cfg.LoadWait, _ = time.ParseDuration(v)
 			n.setBounds()

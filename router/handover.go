@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"container/list"
 	"context"
 	"log/slog"
@@ -50,9 +51,11 @@ type prompt struct {
 	at        time.Time
 }
 
-func (p *prompts) keep(one prompt) {
+// keep gives the prompt that one takes the place of; nil: the conversation is
+// new, or too long ago.
+func (p *prompts) keep(one prompt) (before *prompt) {
 	if len(one.body) > keptPrompt {
-		return
+		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,6 +63,7 @@ func (p *prompts) keep(one prompt) {
 		p.by = make(map[conversation]*list.Element)
 	}
 	if e := p.by[one.conversation]; e != nil {
+		before = e.Value.(*prompt)
 		p.drop(e)
 	}
 	p.by[one.conversation] = p.lru.PushFront(&one)
@@ -67,6 +71,7 @@ func (p *prompts) keep(one prompt) {
 	for last := p.lru.Back(); p.bytes > keptBytes || one.at.Sub(last.Value.(*prompt).at) > keptFor; last = p.lru.Back() {
 		p.drop(last)
 	}
+	return before
 }
 
 func (p *prompts) drop(e *list.Element) {
@@ -102,7 +107,7 @@ func (r *Router) HandOver(ctx context.Context, model string, slot int) (done, al
 	if !ok {
 		return 0, 0
 	}
-	others := slices.DeleteFunc(slices.Clone(view.Replicas), func(c Replica) bool { return c.Local && c.Slot == slot })
+	others := slices.DeleteFunc(slices.Clone(view.Replicas), func(c Replica) bool { return c.Local && c.Slot == slot || c.Provider != nil })
 	if len(others) == 0 {
 		return 0, 0
 	}
@@ -197,6 +202,36 @@ func (*discard) Write([]byte) error                  { return nil }
 // remember keeps a prompt that an engine of this node has answered.
 func (r *Router) remember(c conversation, key, path string, body []byte) {
 	if c.root != 0 && (path == "/v1/chat/completions" || path == "/v1/completions") {
-		r.prompts.keep(prompt{c, path, key, body, r.now()})
+		before := r.prompts.keep(prompt{c, path, key, body, r.now()})
+		if before == nil {
+			return
+		}
+		if at, yes := collapsed(before.body, body); yes && r.quiet.allow(r.now()) {
+			r.cfg.Log.Warn("a conversation's warm cache is lost each turn: a byte near the beginning of its prompt changes", slog.String("model", c.model),
+				slog.String("key", key), slog.Int("first_differing_byte", at), slog.Int("prompt_bytes", len(body)))
+		}
 	}
+}
+
+const (
+	// collapseBytes is the least prompt whose warm cache is worth a word.
+	collapseBytes = 8 << 10
+	// witness is how many bytes that come again prove that prompts are alike,
+	// and shift how far a changed line may move them.
+	witness, shift = 256, 512
+)
+
+// collapsed says whether two prompts of one conversation part in their first
+// tenth though they are alike behind that, and where.
+func collapsed(before, now []byte) (at int, yes bool) {
+	n := min(len(before), len(now))
+	for at < n && before[at] == now[at] {
+		at++
+	}
+	if n < collapseBytes || at > n/10 {
+		return at, false
+	}
+	middle := before[n/2 : n/2+witness]
+	around := now[max(n/2-shift, 0):min(n/2+witness+shift, len(now))]
+	return at, bytes.Contains(around, middle)
 }

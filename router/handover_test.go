@@ -12,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"llmgw/router/affinity"
 	"llmgw/router/openai"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // bodies are what an engine was asked.
@@ -143,5 +146,64 @@ func TestKeptPromptsAreBounded(t *testing.T) {
 	}
 	if got := p.take("m", 1, now.Add(keptFor)); len(got) != 1 || p.bytes != 0 {
 		t.Errorf("took %d, %d bytes are left", len(got), p.bytes)
+	}
+}
+
+func TestAConversationThatLosesItsCacheIsTold(t *testing.T) {
+	long := strings.Repeat("the sea is grey and the wind comes from the west ", 400)
+	for name, c := range map[string]struct {
+		before, now string
+		at          int
+		yes         bool
+	}{
+		"goes on":            {"a" + long, "a" + long + "and then", 1 + len(long), false},
+		"an early byte":      {"turn 1 " + long, "turn 2 " + long + "more", 5, true},
+		"an early line":      {"id=1; " + long, "id=12345; " + long, 4, true},
+		"another prompt":     {"turn 1 " + long, "turn 2 " + strings.ToUpper(long), 5, false},
+		"short":              {"turn 1 hello", "turn 2 hello", 5, false},
+		"a late byte":        {long + "1" + long, long + "2" + long, len(long), false},
+		"the first is empty": {"", long, 0, false},
+	} {
+		if at, yes := collapsed([]byte(c.before), []byte(c.now)); at != c.at || yes != c.yes {
+			t.Errorf("%s: %d, %v", name, at, yes)
+		}
+	}
+}
+
+func TestAVolatileLineIsNoPartOfTheKey(t *testing.T) {
+	chainOfBody := func(line string) affinity.Query {
+		var p openai.Prompt
+		body := `{"model":"m","system":[{"type":"text","text":"` + line + `"},{"type":"text","text":"` + strings.Repeat("rules ", 500) + `"}],"messages":[{"role":"user","content":"hi"}]}`
+		if _, err := openai.ScanPrompt([]byte(body), &p); err != nil {
+			t.Fatal(err)
+		}
+		q, _ := chainOf(&p)
+		return q
+	}
+	a, b := chainOfBody("x-anthropic-billing-header: cch=a1;"), chainOfBody("x-anthropic-billing-header: cch=b2;")
+	if diff := cmp.Diff(a.Chain, b.Chain); diff != "" {
+		t.Errorf("the turns look different: %s", diff)
+	}
+	if diff := cmp.Diff(a.Chain, chainOfBody("y-header: cch=b2;").Chain); diff == "" {
+		t.Error("another line counts for nothing, too")
+	}
+}
+
+func TestVolatileLinesAreTakenOutWhereSwitchedOn(t *testing.T) {
+	const body = `{"model":"m","max_tokens":1,"system":"x-anthropic-billing-header: cch=1;\nrules","messages":[{"role":"user","content":"hi"}]}`
+	var asked bodies
+	n := newNode(t)
+	n.catalog.set(view("m", n.serveLocally("m", asked.engine(t))))
+	for _, on := range []bool{false, true} {
+		n.SetStripVolatile(on)
+		text(t, send(t, n, "POST", "/v1/messages", body))
+	}
+	got := asked.all()
+	if got[0] != body || got[1] != strings.Replace(body, `x-anthropic-billing-header: cch=1;\n`, "", 1) {
+		t.Errorf("the engine got %q", got)
+	}
+	wantBad := send(t, n, "POST", "/v1/messages", `{"system":`)
+	if wantBad.StatusCode != 400 {
+		t.Errorf("status %d for what is no JSON", wantBad.StatusCode)
 	}
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"llmgw/router/affinity"
@@ -15,9 +16,9 @@ type replicaKey struct {
 	slot  int
 }
 
-func (r Replica) key() replicaKey { return replicaKey{r.Peer, r.Model, r.Slot} }
+func (r Replica) key() replicaKey { return replicaKey{r.Peer, r.family(), r.Slot} }
 
-func (r Replica) id() affinity.Replica { return affinity.ReplicaOf(r.Peer, r.Model, r.Slot) }
+func (r Replica) id() affinity.Replica { return affinity.ReplicaOf(r.Peer, r.shares(), r.Slot) }
 
 // tried names a replica as it was when it was asked: one that came back under
 // another epoch may be asked again.
@@ -99,12 +100,25 @@ func chainOf(p *openai.Prompt) (q affinity.Query, root int) {
 	b.Add(p.Tools)
 	elements := 0
 	p.Elements(func(raw []byte) {
+		if elements == 0 {
+			raw = steady(raw)
+		}
 		b.Add(raw)
 		if elements++; elements <= rootElements {
 			root = len(b.Chain())
 		}
 	})
 	return affinity.Query{Chain: b.Chain(), Tokens: max(b.Tokens()+affinity.TokensOf(p.Other), 1)}, root
+}
+
+// steady leaves out the line that some agents put first and change with each
+// turn: with it no turn would look like the one before.
+func steady(first []byte) []byte {
+	from, to := openai.Volatile(first)
+	if from < 0 {
+		return first
+	}
+	return slices.Concat(first[:from], first[to:])
 }
 
 // rootElements of a prompt, the system's message and the first of the user,

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -21,6 +22,9 @@ func (t *request) prepare() (*inference, *openai.Error) {
 		if e := t.route.translate(i); e != nil {
 			return nil, e
 		}
+	}
+	if t.r.strip.Load() {
+		t.body = withoutVolatile(t.body)
 	}
 	if e := i.scan(); e != nil {
 		return nil, e
@@ -49,6 +53,27 @@ func (i *inference) scan() *openai.Error {
 	}
 	i.own.req, i.query = scanned, i.t.query(scanned.Stream, &prompt)
 	return nil
+}
+
+// withoutVolatile takes the line that changes with each turn out of a body; one
+// that is no JSON is left for the scan to refuse.
+func withoutVolatile(body []byte) []byte {
+	var p openai.Prompt
+	if _, err := openai.ScanPrompt(body, &p); err != nil {
+		return body
+	}
+	first := true
+	p.Elements(func(raw []byte) {
+		if !first {
+			return
+		}
+		first = false
+		at := bytes.Index(body, raw)
+		if from, to := openai.Volatile(raw); at >= 0 && from >= 0 {
+			body = slices.Concat(body[:at+from], body[at+to:])
+		}
+	})
+	return body
 }
 
 // paramEdits are what a route does to a body, in an order that does not change.

@@ -60,6 +60,7 @@ func MeshSettings() []Setting {
 		{Key: "router.max_inflight", Kind: SettingNumber, Help: "requests for engines that a node has at once, more are refused; 0: no bound"},
 		{Key: "router.queue_time", Kind: SettingDuration, Help: "how long a request waits while all replicas of its model are full, one of low priority ten times that"},
 		{Key: "router.prefix_ttl", Kind: SettingDuration, Help: "how long a prompt counts as warm after its last use, at most 24h"},
+		{Key: "router.strip_volatile", Kind: SettingBool, Help: "take lines that agents change with each turn, such as their billing header, out of prompts"},
 		{Key: "router.trusted_proxies", Kind: SettingNetworks, Help: "proxies whose X-Forwarded-For and Forwarded headers count, as addresses or networks"},
 	}
 }
