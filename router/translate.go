@@ -36,7 +36,10 @@ func (i *inference) shapeFor(lacks []catalog.Ability) (*shaped, *openai.Error) {
 	has := func(a catalog.Ability) bool { return a == "" || !slices.Contains(lacks, a) }
 	callBySchema := i.own.req.MustCall() && !has(catalog.AbilityTools) && has(catalog.AbilitySchema)
 	shape := &i.own
-	if !has(i.needs) || callBySchema && shape.dialect != openai.Chat {
+	// Engines keep to a schema in chat completions alone, whatever else they
+	// speak.
+	chatOnly := (callBySchema || i.own.req.Format != "") && shape.dialect != openai.Chat && i.t.route.streams
+	if !has(i.needs) || chatOnly {
 		if i.t.route.instead == nil {
 			return nil, nil
 		}

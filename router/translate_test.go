@@ -204,3 +204,17 @@ func TestARequiredCallIsMadeBySchemaWhereTheTemplateKnowsNoTools(t *testing.T) {
 		}
 	})
 }
+
+func TestASchemaInMessagesIsKeptTo(t *testing.T) {
+	entry, _ := pair(t, true, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.URL.Path != chatPath || !strings.Contains(string(body), `"json_schema"`) {
+			t.Errorf("the engine got %s %s", r.URL.Path, body)
+		}
+		_, _ = io.WriteString(w, chatWhole)
+	})
+	body := messagesBody + `,"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}}`
+	if got := text(t, send(t, entry, "POST", "/v1/messages", body)); !strings.Contains(got, `"text":"hello"`) {
+		t.Errorf("got %s", got)
+	}
+}
