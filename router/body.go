@@ -129,8 +129,12 @@ func (t *request) readError(err error) *openai.Error {
 // through: it is what curl sends by default.
 func (t *request) checkType() *openai.Error {
 	kind, _, err := mime.ParseMediaType(t.req.Header.Get("Content-Type"))
-	if err == nil && strings.HasPrefix(kind, "multipart/") {
+	isForm := err == nil && strings.HasPrefix(kind, "multipart/")
+	switch {
+	case isForm && !t.route.form:
 		return wrongMedia("Content-Type " + kind)
+	case !isForm && t.route.form:
+		return wantsForm(kind)
 	}
 	switch encoding := strings.ToLower(t.req.Header.Get("Content-Encoding")); encoding {
 	case "", "identity", "gzip":

@@ -138,6 +138,19 @@ func wrongMedia(what string) *openai.Error {
 	}
 }
 
+func wantsForm(kind string) *openai.Error {
+	e := wrongMedia("Content-Type " + kind)
+	e.Message = fmt.Sprintf("Content-Type %q is not supported here: send a form, multipart/form-data", clip(kind))
+	return e
+}
+
+// badForm says where a form is broken.
+func badForm(err error) *openai.Error {
+	return &openai.Error{
+		Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: "invalid_multipart", Message: err.Error(),
+	}
+}
+
 // badJSON says where a body is broken, or which field is wrong.
 func badJSON(err error) *openai.Error {
 	e := &openai.Error{

@@ -23,26 +23,27 @@ const modelHeader = "X-Llmgw-Model"
 
 // inference is a request that an engine is to answer.
 type inference struct {
-	t        *request
-	needs    catalog.Ability // of the replica; empty: all have it
-	loadOnly func() []byte   // the answer of a request that only wants its model loaded; nil: it wants more
-	own      shaped          // the request as it came
-	other    *shaped         // as another API has it; nil: not needed yet
-	called   *shaped         // with a tool called by schema; nil: not needed yet
-	stream   bool            // the client gets a stream of events
-	band     band
-	means    meaning
-	header   http.Header // for the engine
-	asked    map[tried]bool
-	query    affinity.Query
-	filter   *openai.UsageFilter // takes out what the client did not ask for; nil: nothing
-	account  account
-	view     ModelView     // of the model that answers
-	last     error         // why the last attempt failed
-	failed   *openai.Error // what was found in translating a whole answer
-	cut      bool          // the client has a part of an answer that cannot be ended
-	spoke    time.Duration // into the wait, when a waiting client was last sent anything
-	note     string        // what it was told then
+	t         *request
+	needs     catalog.Ability // of the replica; empty: all have it
+	loadOnly  func() []byte   // the answer of a request that only wants its model loaded; nil: it wants more
+	own       shaped          // the request as it came
+	other     *shaped         // as another API has it; nil: not needed yet
+	multipart *openai.Form    // of a route whose body is one; nil: it is JSON
+	called    *shaped         // with a tool called by schema; nil: not needed yet
+	stream    bool            // the client gets a stream of events
+	band      band
+	means     meaning
+	header    http.Header // for the engine
+	asked     map[tried]bool
+	query     affinity.Query
+	filter    *openai.UsageFilter // takes out what the client did not ask for; nil: nothing
+	account   account
+	view      ModelView     // of the model that answers
+	last      error         // why the last attempt failed
+	failed    *openai.Error // what was found in translating a whole answer
+	cut       bool          // the client has a part of an answer that cannot be ended
+	spoke     time.Duration // into the wait, when a waiting client was last sent anything
+	note      string        // what it was told then
 }
 
 func (r *Router) infer(t *request) {
@@ -52,6 +53,9 @@ func (r *Router) infer(t *request) {
 		return
 	}
 	i, e := t.prepare()
+	if i != nil {
+		i.account.meter.Images = i.needs == catalog.AbilityPictures
+	}
 	switch {
 	case e != nil:
 	case wantsExplanation(t.req.Header):

@@ -18,6 +18,9 @@ func (t *request) prepare() (*inference, *openai.Error) {
 	}
 	i := &inference{t: t, asked: make(map[tried]bool), needs: t.route.needs}
 	i.own.form = form{path: t.route.path, dialect: t.route.dialect}
+	if t.route.form {
+		return i, i.prepareForm()
+	}
 	if t.route.translate != nil {
 		if e := t.route.translate(i); e != nil {
 			return nil, e
@@ -43,6 +46,28 @@ func (t *request) prepare() (*inference, *openai.Error) {
 	i.stream = i.own.req.Stream && t.route.streams
 	i.header = jsonHeader(relay.CleanRequest(t.req.Header), t.id)
 	return i, nil
+}
+
+// prepareForm finds the model in a body that is a form. Its bytes go on as they
+// are; parameters of a route are for JSON alone.
+func (i *inference) prepareForm() *openai.Error {
+	t := i.t
+	scanned, err := openai.ScanForm(bytes.NewReader(t.body), int64(len(t.body)), t.req.Header.Get("Content-Type"))
+	if err != nil {
+		return badForm(err)
+	}
+	if scanned.Model == "" {
+		return noModel()
+	}
+	i.multipart = &scanned
+	i.own.req.Model, i.own.req.Stream = scanned.Model, scanned.Stream
+	i.query = t.query(scanned.Stream, new(openai.Prompt))
+	i.means = t.r.meaningOf(scanned.Model)
+	i.band = t.bandOf("")
+	i.stream = scanned.Stream && t.route.streams
+	i.header = relay.CleanRequest(t.req.Header)
+	i.header.Set("X-Request-Id", t.id)
+	return nil
 }
 
 func (i *inference) scan() *openai.Error {
@@ -95,6 +120,9 @@ func paramEdits(p catalog.Params) []openai.Edit {
 // but for a name that the engine does not know, and the usage that accounting
 // asks for.
 func (i *inference) callFor(model catalog.Model, shape *shaped) *relay.Call {
+	if i.multipart != nil {
+		return &relay.Call{Path: shape.path, Header: i.header, Body: i.formBody(model)}
+	}
 	var edits []openai.Edit
 	if catalog.FoldName(shape.req.Model) != model.ID {
 		edits = append(edits, openai.Set("model", []byte(quoted(model.Name))))
@@ -111,6 +139,15 @@ func (i *inference) callFor(model catalog.Model, shape *shaped) *relay.Call {
 		}
 	}
 	return &relay.Call{Path: shape.path, Header: i.header, Body: openai.Splice(&shape.req, edits...)}
+}
+
+// formBody is the form with the name that the engine knows.
+func (i *inference) formBody(model catalog.Model) []byte {
+	body, at := i.t.body, i.multipart
+	if catalog.FoldName(at.Model) == model.ID {
+		return body
+	}
+	return slices.Concat(body[:at.ModelStart], []byte(model.Name), body[at.ModelEnd:])
 }
 
 func quoted(text string) string {

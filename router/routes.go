@@ -17,6 +17,7 @@ type route struct {
 	method  string
 	scope   string // that a key needs; empty: open
 	dialect openai.Dialect
+	form    bool            // its body is a form with files, not JSON
 	streams bool            // it may be answered by a stream of events
 	json    bool            // otherwise by one JSON value
 	needs   catalog.Ability // of the replica; empty: all have it
@@ -77,6 +78,11 @@ var engineRoutes = map[string]route{
 	"embeddings":            engineRoute("embeddings", "/v1/embeddings", route{dialect: openai.Plain, json: true, needs: catalog.AbilityEmbeddings}),
 	"rerank":                engineRoute("rerank", "/v1/rerank", route{dialect: openai.Plain, json: true, needs: catalog.AbilityRerank}),
 	"v2/rerank":             engineRoute("rerank", "/v2/rerank", route{dialect: openai.Plain, json: true, needs: catalog.AbilityRerank}),
+	"audio/transcriptions":  engineRoute("transcriptions", "/v1/audio/transcriptions", route{dialect: openai.Plain, form: true, streams: true, json: true, needs: catalog.AbilityAudio}),
+	"audio/translations":    engineRoute("translations", "/v1/audio/translations", route{dialect: openai.Plain, form: true, json: true, needs: catalog.AbilityAudio}),
+	"audio/speech":          engineRoute("speech", "/v1/audio/speech", route{dialect: openai.Plain, needs: catalog.AbilitySpeech}),
+	"images/generations":    engineRoute("images", "/v1/images/generations", route{dialect: openai.Plain, json: true, needs: catalog.AbilityPictures}),
+	"images/edits":          engineRoute("image_edits", "/v1/images/edits", route{dialect: openai.Plain, form: true, json: true, needs: catalog.AbilityPictures}),
 	"tokenize":              engineRoute("tokenize", "/tokenize", route{dialect: openai.Plain, json: true, needs: catalog.AbilityTokenize}),
 	"detokenize":            engineRoute("detokenize", "/detokenize", route{dialect: openai.Plain, json: true, needs: catalog.AbilityTokenize}),
 }
