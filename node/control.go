@@ -24,7 +24,7 @@ const (
 // and the next round tries again.
 func (n *Node) control(ctx context.Context) error {
 	documents := n.catalog.Watch(catalog.NamespaceModels, catalog.NamespaceAssignments, catalog.NamespaceNodes, catalog.NamespaceSettings,
-		catalog.NamespaceRoutes)
+		catalog.NamespaceRoutes, catalog.NamespaceProviders)
 	defer documents.Close()
 	members := n.mesh.Changes()
 	defer members.Close()

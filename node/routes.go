@@ -17,14 +17,14 @@ import (
 // routes is the view as the router sees it.
 type routes struct{ *Node }
 
-// Resolve finds a model by name or alias.
+// Resolve finds a model by name or alias, or providers that answer to the name.
 func (r routes) Resolve(name string) (router.ModelView, bool) {
 	v := r.view.Load()
 	m, ok := catalog.Resolve(v.models, name)
 	if !ok {
-		return router.ModelView{}, false
+		return v.outside(name)
 	}
-	return v.route(m), true
+	return router.WithProviders(v.route(m), v.providers), true
 }
 
 // Route finds a name that stands for models.
@@ -43,9 +43,9 @@ func (r routes) List() []router.ModelView {
 	v := r.view.Load()
 	out := make([]router.ModelView, 0, len(v.models))
 	for _, m := range v.models {
-		out = append(out, v.route(m))
+		out = append(out, router.WithProviders(v.route(m), v.providers))
 	}
-	return out
+	return append(out, v.outsideModels()...)
 }
 
 // route tells where a model is served: on nodes that are live by replicas that

@@ -16,7 +16,8 @@ type view struct {
 	own         catalog.Presence // this node's
 	models      []catalog.Model
 	routes      []catalog.Route
-	nodes       []mesh.Node // self first, with its freshest presence
+	providers   []*catalog.Provider // that can be used, those that are asked first at the start
+	nodes       []mesh.Node         // self first, with its freshest presence
 	assignments []catalog.Assignment
 	decisions   []placement.Decision
 	input       placement.Input
@@ -113,8 +114,12 @@ func (n *Node) newView() (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	providers, err := n.readProviders()
+	if err != nil {
+		return nil, err
+	}
 	own := n.presence(models)
-	v := &view{own: own, models: models, routes: routes, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}}
+	v := &view{own: own, models: models, routes: routes, providers: providers, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}}
 	said, err := n.catalog.NodeSettings()
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ type Backend interface {
 	SettingAdmin
 	DocumentAdmin
 	RouteAdmin
+	OutsideAdmin
 }
 
 // BoxAdmin tells of this daemon.

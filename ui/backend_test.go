@@ -65,6 +65,20 @@ func (b *fakeBackend) Apply(_ context.Context, r ApplyRequest) (ApplyResult, err
 	return ApplyResult{DryRun: r.DryRun, Changes: []Change{{Action: ActionCreate, Kind: "model", Name: "m"}}}, b.note(r)
 }
 
+func (b *fakeBackend) Providers(context.Context) ([]Provider, error) {
+	return []Provider{{Name: "openai", Keys: []ProviderKey{{Prefix: "sk-…"}}}}, b.err
+}
+
+func (b *fakeBackend) SetProvider(_ context.Context, r ProviderRequest) (ProviderAnswer, error) {
+	return ProviderAnswer{Provider: Provider{Name: r.Name}}, b.note(r)
+}
+
+func (b *fakeBackend) RemoveProvider(_ context.Context, name string) error { return b.note(name) }
+
+func (b *fakeBackend) TestProvider(_ context.Context, r Named) (ProviderTest, error) {
+	return ProviderTest{Name: r.Name, Models: []string{"m"}}, b.note(r)
+}
+
 func (b *fakeBackend) Nodes(context.Context) ([]Node, []Sighting, error) {
 	return b.overview.Nodes, b.overview.Seen, b.err
 }

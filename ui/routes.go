@@ -32,7 +32,7 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 // routes is the whole admin API.
 func (u *UI) routes() []route {
 	b := u.cfg.Backend
-	return slices.Concat(u.memberRoutes(), u.stateRoutes(), u.doctorRoutes(), u.settingRoutes(), u.documentRoutes(), u.nameRoutes(), u.accessRoutes(), []route{
+	return slices.Concat(u.memberRoutes(), u.stateRoutes(), u.doctorRoutes(), u.settingRoutes(), u.documentRoutes(), u.nameRoutes(), u.accessRoutes(), u.outsideRoutes(), []route{
 		{"GET", "status", session, read(b.Status)},
 		{"GET", "overview", session, read(u.overview)},
 		{"GET", "nodes", session, read(u.nodes)},
