@@ -78,6 +78,7 @@ func unreached(ctx context.Context, p *catalog.Provider, err error) error {
 // is the key's fault, and another may do.
 func (r *Router) judgeOutside(x *relay.Exchange, c Replica, key catalog.ProviderKey, call *relay.Call) (failed error, next bool) {
 	p, now := c.Provider, r.now()
+	asked := retryAfter(x.Header, now)
 	keepAllowed(x.Header)
 	if x.Status < 300 {
 		r.outside.works(p, key.ID, now)
@@ -87,9 +88,6 @@ func (r *Router) judgeOutside(x *relay.Exchange, c Replica, key catalog.Provider
 	if x.Status < 400 {
 		return e, false
 	}
-	asked := retryAfter(x.Header, now)
-	x.Header.Del("Retry-After")
-	x.Header.Del("Retry-After-Ms")
 	body, err := x.Hold(outsideError)
 	if err != nil {
 		e.kind, e.err = providerFailed, err
@@ -126,13 +124,12 @@ func (o *outside) left(p *catalog.Provider, key string, now time.Time) time.Dura
 	return o.cooling[keyName{p.ID, key}].until.Sub(now)
 }
 
-// keepAllowed leaves of a provider's headers what describes the answer's body,
-// and what is read here. The rest is about the provider's account, or about the
-// connection.
+// keepAllowed leaves of a provider's headers what describes the answer's body. The
+// rest is about the provider's account, or about the connection.
 func keepAllowed(h http.Header) {
 	for name := range h {
 		switch name {
-		case "Content-Type", "Content-Encoding", "Content-Language", "Retry-After", "Retry-After-Ms":
+		case "Content-Type", "Content-Encoding", "Content-Language":
 		default:
 			delete(h, name)
 		}
@@ -179,7 +176,7 @@ const (
 	providerFull                   // it has as many requests of this node as it may
 	providerUnknown                // it has no such model
 	providerMoved                  // it redirects
-	providerLoop                   // the request came from this mesh
+	providerLoop                   // the request goes in a circle
 )
 
 func kindOf(status int) providerKind {
@@ -192,6 +189,8 @@ func kindOf(status int) providerKind {
 		return providerUnknown
 	case status >= 300 && status < 400:
 		return providerMoved
+	case status == http.StatusLoopDetected:
+		return providerLoop
 	}
 	return providerFailed
 }
@@ -257,7 +256,7 @@ func (e *providerError) shown(view ModelView) *openai.Error {
 	case providerLoop:
 		out.Status, out.Type, out.Code = http.StatusLoopDetected, openai.TypeInvalidRequest, "loop_detected"
 		out.NoRetry = true
-		say("is not asked: the request came from this mesh before, so it would go in a circle")
+		say("is not of use: the request would go in a circle")
 	case providerUnreached:
 		e.unreached(out, say)
 	default:
