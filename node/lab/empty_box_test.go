@@ -47,7 +47,7 @@ func TestEmptyBoxStatusSaysWhatToType(t *testing.T) {
 			t.Errorf("llmgw %s says nothing", verb)
 		}
 		raw := strings.ReplaceAll(box.CLI(append(strings.Fields(verb), "--json")...), `"expires": null`, "") // never
-		if strings.Contains(raw, "null") && verb != "nodes" { // unknown hardware is null; a list never is
+		if strings.Contains(raw, "null") && verb != "nodes" {                                                // unknown hardware is null; a list never is
 			t.Errorf("llmgw %s --json has a null:\n%s", verb, raw)
 		}
 	}

@@ -44,11 +44,7 @@ func warmScene(t *testing.T) *warmth {
 		b.CLI("engines", "install", "llamacpp")
 		b.CLI("pull", SmolLM2, "--as", "smollm2")
 	}
-	// What is placed before both are known to have the weights is not spread.
-	Eventually(t, readyWithin, "a knows the weights on both boxes", func() (bool, string) {
-		models := JSON[ui.ModelList](s.a, "models").Models
-		return len(models) == 1 && len(models[0].OnDisk) == 2, s.a.CLI("models")
-	})
+	knowWeights(t, 2, s.a, s.b, w.c)
 	s.a.CLI("scale", "smollm2", "--replicas", "2")
 	for _, b := range []*Box{s.a, s.b, w.c} {
 		b.AwaitReplicaOn("smollm2", s.b, readyWithin)
@@ -60,6 +56,18 @@ func warmScene(t *testing.T) *warmth {
 	w.heads = []*API{s.atA(key), s.atB(key), s.laptop.API(w.c, key)}
 	w.messages = []map[string]string{{"role": "system", "content": "You are the keeper of a lighthouse. " + strings.Repeat("The sea is grey and the wind comes from the west. ", 20)}}
 	return w
+}
+
+// knowWeights waits until each of the boxes knows that n have the only model's
+// weights: what is placed before that is not spread.
+func knowWeights(t *testing.T, n int, boxes ...*Box) {
+	t.Helper()
+	for _, b := range boxes {
+		Eventually(t, readyWithin, b.Name+" knows the weights on all boxes", func() (bool, string) {
+			models := JSON[ui.ModelList](b, "models").Models
+			return len(models) == 1 && len(models[0].OnDisk) == n, b.CLI("models")
+		})
+	}
 }
 
 // turn says the next thing to a head, and tells how many tokens of the prompt the
