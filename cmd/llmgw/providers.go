@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"llmgw/ui"
@@ -113,7 +112,7 @@ func (f *providerFlags) request(cmd *cobra.Command, name string) (ui.ProviderReq
 	if given("ca-file") {
 		pem := ""
 		if f.caFile != "" {
-			raw, err := os.ReadFile(f.caFile)
+			raw, err := readArgument(cmd, f.caFile)
 			if err != nil {
 				return r, fmt.Errorf("read certificates: %w", err)
 			}
