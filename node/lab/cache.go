@@ -21,9 +21,6 @@ const (
 	SmolLM2Bytes = 98_362_432
 )
 
-// openaiVersion pins the Python client that stands for all unmodified clients.
-const openaiVersion = "3.57.0"
-
 // CacheDir is where verified downloads stay between runs; the daemon honours
 // the same rule.
 func CacheDir() string {
@@ -151,40 +148,4 @@ func freeAddress() (string, error) {
 	}
 	defer ln.Close()
 	return ln.Addr().String(), nil
-}
-
-// python makes the virtual environment with the OpenAI client, once a machine.
-var python = sync.OnceValues(func() (string, error) {
-	dir := filepath.Join(CacheDir(), "python-openai-"+openaiVersion)
-	bin := filepath.Join(dir, "bin", "python")
-	complete := filepath.Join(dir, "complete")
-	return bin, withCacheLock(func() error {
-		if _, err := os.Stat(complete); err == nil {
-			return nil
-		}
-		if err := os.RemoveAll(dir); err != nil { // half made by a run that was ended
-			return fmt.Errorf("remove half-made environment: %w", err)
-		}
-		if _, err := tool("python3", "-m", "venv", dir); err != nil {
-			return err
-		}
-		_, err := tool(bin, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "openai=="+openaiVersion)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(complete, nil, 0o600)
-	})
-})
-
-// Python is an interpreter that has the openai package.
-func Python(tb testing.TB) string {
-	tb.Helper()
-	if _, err := exec.LookPath("python3"); err != nil {
-		Skip(tb, "the Python client needs python3: %v", err)
-	}
-	bin, err := python()
-	if err != nil {
-		tb.Fatalf("make the Python client: %v", err)
-	}
-	return bin
 }

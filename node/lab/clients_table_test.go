@@ -1,0 +1,72 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// failedCell is what the table shows for a cell that is not as wanted.
+const failedCell = "FAILED"
+
+// render prints the columns as a table, below which stands what came in each cell
+// that is not as wanted; the same as faults.
+func render(columns []*column, wanted [][]string, boxes []string) (table string, faults []string) {
+	var out strings.Builder
+	out.WriteString("Clients and features, asked at box a and at box b; b serves SmolLM2 by llama-server.\n\n")
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	line := func(first string, rest func(n int, c *column) string) {
+		fmt.Fprint(w, first)
+		for n, c := range columns {
+			fmt.Fprint(w, "\t", rest(n, c))
+		}
+		fmt.Fprintln(w)
+	}
+	line("", func(_ int, c *column) string { return c.name })
+	line("version", func(_ int, c *column) string { return c.version })
+	for _, row := range wanted {
+		line(row[0], func(n int, c *column) string {
+			wrong := c.judge(row[0], row[n+1], boxes)
+			faults = append(faults, wrong...)
+			if len(wrong) > 0 {
+				return failedCell
+			}
+			return row[n+1]
+		})
+	}
+	_ = w.Flush() // into memory
+	fmt.Fprintf(&out, "\nok: works. refused: by the client's own exception, as it should be. -: the client has no such feature.\n")
+	for _, c := range columns {
+		if c.ended != "" {
+			faults = append(faults, c.name+": "+c.ended)
+		}
+	}
+	for _, fault := range faults {
+		fmt.Fprintf(&out, "%s %s\n", failedCell, fault)
+	}
+	return out.String(), faults
+}
+
+// judge says what is wrong with a cell of the table, which is one at each box.
+func (c *column) judge(feature, want string, boxes []string) (faults []string) {
+	if slices.Contains(limitedCells, feature) {
+		boxes = []string{c.home.Name}
+	}
+	for _, box := range boxes {
+		got, filled := c.cells[cell{feature, box}]
+		where := fmt.Sprintf("%s, %s, box %s: ", c.name, feature, box)
+		switch {
+		case want == "-" && filled:
+			faults = append(faults, where+"it was not to be asked for")
+		case want == "-":
+		case !filled:
+			faults = append(faults, where+"no answer came")
+		case got.Outcome == "failed":
+			faults = append(faults, where+got.Detail)
+		case got.Outcome != want:
+			faults = append(faults, fmt.Sprintf("%swant %s, it is %s", where, want, got.Outcome))
+		}
+	}
+	return faults
+}
