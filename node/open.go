@@ -165,7 +165,7 @@ func (n *Node) openRouter() error {
 	}
 	n.router = router.New(router.Config{
 		Catalog: routes{n}, Local: local{n}, Mesh: streams{n}, Auth: n.keys, Metrics: n.registry,
-		Node: n.cfg.Name, Version: n.build.Version, Log: n.log, Now: n.now, Entropy: n.entropy, Ready: n.ready, Serving: n.mesh.Serving, Alive: routes{n}.Alive, PublicMetrics: n.cfg.MetricsPublic,
+		Node: n.cfg.Name, Peer: n.mesh.Self(), Version: n.build.Version, Log: n.log, Now: n.now, Entropy: n.entropy, Ready: n.ready, Serving: n.mesh.Serving, Alive: routes{n}.Alive, PublicMetrics: n.cfg.MetricsPublic,
 		Share: signals{n}, Demand: n.Want, Via: n.via,
 		Quotas: n.limits, Trusted: n.trustedProxies,
 		LoadWait: n.cfg.LoadWait, QueueTime: n.cfg.QueueTime, MaxInFlight: n.cfg.MaxInFlight,
@@ -175,6 +175,7 @@ func (n *Node) openRouter() error {
 	n.router.SetPrefixes(n.cfg.PrefixRouting, n.cfg.PrefixTTL)
 	n.mesh.Handle(mesh.ProtocolInfer, func(s mesh.Stream) { n.router.ServeInfer(s) })
 	n.mesh.Handle(router.ProtocolWarm, func(s mesh.Stream) { n.router.ServeWarm(s) })
+	n.mesh.Handle(router.ProtocolStored, func(s mesh.Stream) { n.router.ServeStored(s) })
 	n.mesh.OnSignal(mesh.SignalWarm, n.router.TakeShared)
 	return n.ensureFirstKey()
 }

@@ -153,7 +153,10 @@ func (m *fakeMesh) Open(_ context.Context, peer, protocol string) (relay.Stream,
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	serve, ok := m.holders[peer]
-	if !ok || protocol != mesh.ProtocolInfer {
+	if protocol != mesh.ProtocolInfer {
+		serve, ok = m.holders[peer+protocol]
+	}
+	if !ok {
 		return nil, errors.New("no such peer or protocol")
 	}
 	entry, holder, err := streamPair()

@@ -42,10 +42,36 @@ func (t *request) prepare() (*inference, *openai.Error) {
 			return nil, e
 		}
 	}
+	if e := i.asAnother(); e != nil {
+		return nil, e
+	}
 	i.band = t.bandOf(string(i.own.req.Field("service_tier")))
 	i.stream = i.own.req.Stream && t.route.streams
 	i.header = jsonHeader(relay.CleanRequest(t.req.Header), t.id)
 	return i, nil
+}
+
+// asAnother translates a request at once where nobody takes it as it is: engines
+// have warm what they computed, not what the client sent.
+func (i *inference) asAnother() *openai.Error {
+	if i.t.route.instead == nil {
+		return nil
+	}
+	if view, ok := i.t.r.cfg.Catalog.Resolve(i.means.targets[0]); i.own.req.PreviousResponse == "" && (!ok || !view.lacks(i.needs)) {
+		return nil
+	}
+	other, e := i.t.route.instead(i)
+	if e != nil {
+		return e
+	}
+	i.other = other
+	var prompt openai.Prompt
+	body := openai.Splice(&other.req)
+	if _, err := openai.ScanPrompt(body, &prompt); err != nil {
+		return badJSON(err)
+	}
+	i.query = i.t.query(i.own.req.Stream, &prompt)
+	return nil
 }
 
 // prepareForm finds the model in a body that is a form. Its bytes go on as they

@@ -110,6 +110,7 @@ type Config struct {
 	Auth    Auth
 	Metrics Registry
 	Node    string // name shown in errors
+	Peer    string // peer ID of this node
 	Version string // shown in metrics
 	Log     *slog.Logger
 	Now     func() time.Time
@@ -161,6 +162,7 @@ type Router struct {
 	breakers            breakers
 	queue               queue
 	prompts             prompts
+	stored              stored
 	strip               atomic.Bool  // volatile lines
 	running             atomic.Int64 // requests for engines
 	maxInFlight         atomic.Int64 // of them; 0: no bound

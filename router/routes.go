@@ -15,13 +15,14 @@ type route struct {
 	name    string // in metrics
 	path    string // canonical, as engines know it
 	method  string
+	also    string // a second method; empty: none
 	scope   string // that a key needs; empty: open
 	dialect openai.Dialect
 	form    bool            // its body is a form with files, not JSON
 	streams bool            // it may be answered by a stream of events
 	json    bool            // otherwise by one JSON value
 	needs   catalog.Ability // of the replica; empty: all have it
-	model   string          // of a GET for one model
+	model   string          // of a GET for one model; of a stored response its ID
 	// translate makes another API\'s request of the body; nil: it goes as it is.
 	translate func(*inference) *openai.Error
 	// instead makes one for replicas that lack what the route needs; nil: there is no
@@ -31,11 +32,14 @@ type route struct {
 }
 
 func (r route) allows(method string) bool {
-	return method == r.method || r.method == http.MethodGet && method == http.MethodHead
+	return method == r.method || r.also != "" && method == r.also || r.method == http.MethodGet && method == http.MethodHead
 }
 
 func (r route) allowed() string {
-	if r.method == http.MethodGet {
+	switch {
+	case r.also != "":
+		return r.method + ", " + r.also
+	case r.method == http.MethodGet:
 		return "GET, HEAD"
 	}
 	return r.method
@@ -55,6 +59,9 @@ func routeOf(path string) (route, bool) {
 		if r, ok := ollamaRoute(rest); ok {
 			return r, true
 		}
+	}
+	if r, ok := storedRoute(rest); ok {
+		return r, true
 	}
 	if id, ok := strings.CutPrefix(rest, modelsPath); ok {
 		return route{name: "model", method: http.MethodGet, scope: keys.ScopeInfer, model: id, serve: (*Router).oneModel}, true

@@ -38,7 +38,7 @@ func (i *inference) shapeFor(lacks []catalog.Ability) (*shaped, *openai.Error) {
 	shape := &i.own
 	// Engines keep to a schema in chat completions alone, whatever else they
 	// speak.
-	chatOnly := (callBySchema || i.own.req.Format != "") && shape.dialect != openai.Chat && i.t.route.streams
+	chatOnly := (callBySchema || i.own.req.Format != "" || i.own.req.PreviousResponse != "") && shape.dialect != openai.Chat && i.t.route.streams
 	if !has(i.needs) || chatOnly {
 		if i.t.route.instead == nil {
 			return nil, nil
@@ -111,14 +111,23 @@ func byChat(body []byte, into translation) (*shaped, *openai.Error) {
 	return &shaped{form{path: "/v1/chat/completions", dialect: openai.Chat, into: into}, req}, nil
 }
 
-// responsesByChat serves the Responses API where an engine lacks it.
+// responsesByChat serves the Responses API where an engine lacks it, and where a
+// request goes on from a response that is stored here.
 func (i *inference) responsesByChat() (*shaped, *openai.Error) {
-	r, e := responses.Translate(i.t.body, nil)
+	earlier, e := i.earlier()
+	if e != nil {
+		return nil, e
+	}
+	r, e := responses.Translate(i.t.body, earlier)
 	if e != nil {
 		return nil, e
 	}
 	i.notes(r.Notes)
-	return byChat(r.Body, responses.NewAnswer(r, i.t.id, i.t.r.now().Unix()))
+	answer := responses.NewAnswer(r, i.t.r.newResponseID(), i.t.r.now().Unix())
+	if !r.Store {
+		return byChat(r.Body, answer)
+	}
+	return byChat(r.Body, &keeping{Answer: answer, i: i, items: r.Items})
 }
 
 // messagesByChat serves the Messages API where an engine lacks it.

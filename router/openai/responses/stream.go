@@ -24,6 +24,7 @@ type Answer struct {
 	sequence int
 	begun    bool
 	ended    bool
+	complete bool // in order
 	out      []byte
 }
 
@@ -85,6 +86,10 @@ func (a *Answer) Fail(e *openai.Error, o openai.Origin) []byte {
 
 // Ended reports that the client's stream has its last event.
 func (a *Answer) Ended() bool { return a.ended }
+
+// Complete reports that it has come to its end in order: Document and Output are
+// what is to be stored.
+func (a *Answer) Complete() bool { return a.complete }
 
 // next numbers an event.
 func (a *Answer) next(kind string) head {
@@ -263,7 +268,7 @@ func (a *Answer) finish() {
 	d := a.final()
 	h := a.next("response." + d.Status)
 	a.emit(h, responseEvent{h, d})
-	a.ended = true
+	a.ended, a.complete = true, true
 }
 
 // final is the response when nothing more comes.
