@@ -215,16 +215,22 @@ func (m *Mesh) Provisional() bool {
 	return false
 }
 
+// adminMade are the namespaces in which every row was made by somebody.
+var adminMade = [...]string{
+	catalog.NamespaceSettings, catalog.NamespaceTenants, catalog.NamespaceProjects, catalog.NamespacePrices,
+	catalog.NamespaceRoutes, catalog.NamespaceProviders,
+}
+
 // hasContent is the rule for what makes a mesh worth keeping: a second member,
-// now or ever, a model that no config file declares, a setting, or an API key that
-// is not the first.
+// now or ever, a model that no config file declares, an API key that is not the
+// first, or any row that only an admin makes.
 func (m *Mesh) hasContent() bool {
 	if m.view.Load().roster.everHad() > 1 {
 		return true
 	}
 	return m.holds(catalog.NamespaceModels, func(r crdt.Row) bool { return !catalog.IsDeclared(r) }) ||
-		m.holds(catalog.NamespaceSettings, func(crdt.Row) bool { return true }) ||
-		m.holds(catalog.NamespaceKeys, func(r crdt.Row) bool { return len(r.Cells["first"].Value) == 0 })
+		m.holds(catalog.NamespaceKeys, func(r crdt.Row) bool { return len(r.Cells["first"].Value) == 0 }) ||
+		slices.ContainsFunc(adminMade[:], func(ns string) bool { return m.holds(ns, func(crdt.Row) bool { return true }) })
 }
 
 // holds says whether there is a row that somebody made on purpose; one that cannot

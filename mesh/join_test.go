@@ -304,6 +304,11 @@ func TestProvisionalRule(t *testing.T) {
 		"a session":       {"sessions", "s", "creator", true},
 		"an unknown kind": {"later", "x", "y", true},
 		"a setting":       {"settings", "mesh", "log.level", false},
+		"a tenant":        {"tenants", "acme", "made", false},
+		"a project":       {"projects", "web", "made", false},
+		"a price":         {"prices", "tiny", "input", false},
+		"a route":         {"routes", "fast", "record", false},
+		"a provider":      {"providers", "p", "target", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
