@@ -55,7 +55,8 @@ func limited(t *testing.T, n *node, rules catalog.RateLimits) (*limits.Limiter, 
 	book := &ledger{}
 	l := limits.New(limits.Config{Self: crdt.Incarnation{Replica: 1, Boot: 1}, Peer: "a", Book: book, Ledger: book})
 	n.cfg.Quotas = l
-	n.cfg.Auth = fakeAuth{"good": {ID: "k1", Name: "laptop", Scopes: []string{keys.ScopeInfer}, Rules: catalog.Rules{Limits: rules}}}
+	n.cfg.Auth = fakeAuth{"good": {ID: "k1", Name: "laptop", Scopes: []string{keys.ScopeInfer}, Rules: catalog.Rules{Limits: rules}},
+		"good-metrics": {ID: "k9", Scopes: []string{keys.ScopeMetrics}}}
 	t.Cleanup(func() {
 		eventually(t, "all grants have ended", func() bool { return l.Stats().InFlight == 0 })
 		l.Close()
@@ -89,6 +90,9 @@ func TestUsageIsAskedForAndNotShown(t *testing.T) {
 					t.Errorf("headers %v", resp.Header)
 				}
 				r := book.last(t, 1)
+				if got := text(t, send(t, entry, "GET", "/metrics", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer good-metrics") })); !strings.Contains(got, `llmgw_time_per_output_token_seconds_count{model="m"} 1`) {
+					t.Error("the time of a token is not counted")
+				}
 				if want := (openai.Usage{Input: 7, Output: 2, Source: openai.UsageEngine}); r.Usage != want || r.Model != "m" || r.Status != 200 {
 					t.Errorf("recorded %+v", r)
 				}

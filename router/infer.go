@@ -188,9 +188,7 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 	}
 	i.judge(ctx, replica, answer.Status, answer.Err)
 	r.metrics.relayed.Add(float64(answer.Bytes))
-	if !answer.FirstByte.IsZero() {
-		r.metrics.firstByte.WithLabelValues(i.t.route.name, i.t.model).Observe(answer.FirstByte.Sub(i.t.began).Seconds())
-	}
+	i.timed(answer)
 	if answer.Err != nil && !answer.Began {
 		return answer.Err
 	}
@@ -217,6 +215,18 @@ func (i *inference) sink(shape *shaped) (relay.Sink, *translated) {
 	}
 	t := &translated{answer: i.t.out, into: shape.into, dialect: i.t.route.dialect}
 	return t, t
+}
+
+// timed notes when the tokens came.
+func (i *inference) timed(answer relay.Answer) {
+	if answer.FirstByte.IsZero() {
+		return
+	}
+	m := i.t.r.metrics
+	m.firstByte.WithLabelValues(i.t.route.name, i.t.model).Observe(answer.FirstByte.Sub(i.t.began).Seconds())
+	if used, told := i.account.meter.Usage(); told && i.stream && used.Output > 1 {
+		m.perToken.WithLabelValues(i.t.model).Observe(i.t.r.now().Sub(answer.FirstByte).Seconds() / float64(used.Output-1))
+	}
 }
 
 // judge counts an attempt, and what it says of its replica.

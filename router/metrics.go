@@ -17,6 +17,7 @@ type metrics struct {
 	requests  *prometheus.CounterVec   // route, code, model, key, node
 	duration  *prometheus.HistogramVec // route, model
 	firstByte *prometheus.HistogramVec // route, model
+	perToken  *prometheus.HistogramVec // model
 	relays    *prometheus.CounterVec   // kind, outcome
 	refusals  *prometheus.CounterVec   // kind, of refusals that this node gave
 	relayed   prometheus.Counter
@@ -88,6 +89,10 @@ func newMetrics(cfg Config, r *Router) *metrics {
 			Name: "llmgw_time_to_first_token_seconds", Help: "Time from a client request to the first byte of its answer's body.",
 			Buckets: seconds(),
 		}, []string{"route", "model"}),
+		perToken: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "llmgw_time_per_output_token_seconds", Help: "Mean time between the tokens of a streamed answer, one observation an answer.",
+			Buckets: []float64{.001, .0025, .005, .01, .02, .03, .05, .075, .1, .15, .25, .5, 1, 2.5},
+		}, []string{"model"}),
 		relays: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "llmgw_relays_total", Help: "Attempts to have an engine answer, by where it is and what became of it.",
 		}, []string{"kind", "outcome"}),
@@ -122,7 +127,7 @@ func newMetrics(cfg Config, r *Router) *metrics {
 	})
 	info.Set(1)
 	registerPrefixes(reg, r.picker)
-	reg.MustRegister(m.requests, m.duration, m.firstByte, m.relays, m.refusals, m.relayed, m.handed, m.truncated, m.inFlight, held, open, queued, info)
+	reg.MustRegister(m.requests, m.duration, m.firstByte, m.perToken, m.relays, m.refusals, m.relayed, m.handed, m.truncated, m.inFlight, held, open, queued, info)
 	return m
 }
 
