@@ -199,9 +199,10 @@ func (*discard) Committed() bool                     { return false }
 func (*discard) Begin(int, http.Header, int64) error { return nil }
 func (*discard) Write([]byte) error                  { return nil }
 
-// remember keeps a prompt that an engine of this node has answered.
-func (r *Router) remember(c conversation, key, path string, body []byte) {
-	if c.root != 0 && (path == "/v1/chat/completions" || path == "/v1/completions") {
+// remember keeps a prompt that an engine of this node answers. One that it refuses
+// is in no cache.
+func (r *Router) remember(c conversation, status int, key, path string, body []byte) {
+	if status == http.StatusOK && c.root != 0 && (path == "/v1/chat/completions" || path == "/v1/completions") {
 		before := r.prompts.keep(prompt{c, path, key, body, r.now()})
 		if before == nil {
 			return

@@ -309,7 +309,7 @@ func (r *Router) reach(ctx context.Context, replica Replica, call *relay.Call, h
 		release()
 		return nil, nil, err
 	}
-	r.remember(conversation{replica.Model, replica.Slot, hop.Session}, hop.Key, call.Path, call.Body)
+	r.remember(conversation{replica.Model, replica.Slot, hop.Session}, x.Status, hop.Key, call.Path, call.Body)
 	return x, func() { x.Close(); release() }, nil
 }
 

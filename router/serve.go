@@ -94,7 +94,7 @@ func (r *Router) relayInbound(in *relay.Inbound, route route, target relay.Targe
 		return r.notStarted(ctx, in, err)
 	}
 	defer x.Close()
-	r.remember(conversation{in.Hop.Model, target.Slot, in.Hop.Session}, in.Hop.Key, route.path, body)
+	r.remember(conversation{in.Hop.Model, target.Slot, in.Hop.Session}, x.Status, in.Hop.Key, route.path, body)
 	answer := relay.Pump(x, in, relay.Options{
 		Dialect: route.dialect,
 		Failure: func(error) *openai.Error { return brokeOff(in.Hop.Model) },
