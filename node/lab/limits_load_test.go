@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -173,22 +172,11 @@ func (o *offer) one(head int, at *API) {
 	o.all = append(o.all, r)
 }
 
-// until lists what is known so far.
+// known lists what came of the requests so far.
 func (o *offer) known() []offered {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.all)
-}
-
-// strange lists answers that are neither 200 nor 429, a few of them.
-func (o *offer) strange() (n int, some string) {
-	var texts []string
-	for _, r := range o.known() {
-		if r.text != "" {
-			texts = append(texts, fmt.Sprintf("h%d: %s", r.head+1, r.text))
-		}
-	}
-	return len(texts), strings.Join(texts[:min(len(texts), 5)], "\n")
 }
 
 // window is what was admitted in a time.
