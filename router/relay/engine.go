@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 )
 
 // Target is an engine of this node that serves a replica.
@@ -32,6 +33,8 @@ const maxIdle = 64
 type Engines struct {
 	limits Limits
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+
+	streams atomic.Int64 // event streams that run
 
 	mu   sync.Mutex
 	idle map[string][]*engineConn // by address; last used last
@@ -102,7 +105,9 @@ func (e *Engines) connect(ctx context.Context, address string) (*engineConn, err
 	defer cancel()
 	conn, err := e.dial(dialCtx, "tcp", address)
 	if err == nil {
-		return &engineConn{Conn: conn, engines: e, address: address}, nil
+		c := &engineConn{Conn: conn, engines: e, address: address}
+		c.held.of(conn)
+		return c, nil
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -164,12 +169,21 @@ type engineConn struct {
 	engines *Engines
 	address string
 	alive   bool // may wait for another request
+	held    held
 }
 
 // Reset closes the connection at once.
 func (c *engineConn) Reset() error { return c.Conn.Close() }
 
+func (c *engineConn) Read(p []byte) (int, error) {
+	if c.held.on {
+		return c.held.read(p)
+	}
+	return c.Conn.Read(p)
+}
+
 func (c *engineConn) keep() {
+	c.held.release()
 	if !c.alive || !c.engines.put(c) {
 		_ = c.Conn.Close()
 	}

@@ -191,6 +191,8 @@ func (p *pump) events(buf []byte, n int, err error) {
 		return
 	}
 	held, comment := 0, p.comment
+	together := p.x.gather()
+	defer together.end()
 	for {
 		whole := p.whole(buf, held, n)
 		held += n
@@ -215,7 +217,9 @@ func (p *pump) events(buf []byte, n int, err error) {
 			return
 		}
 		p.held = held > 0
+		together.before(!p.held && p.x.br.Buffered() == 0 && !p.track.Ended(p.o.Dialect))
 		n, err = p.x.Next(buf[held:], comment)
+		together.after()
 		p.got(buf[held : held+n])
 	}
 }
