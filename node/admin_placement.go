@@ -70,7 +70,11 @@ func (a admin) WhatIf(_ context.Context, r ui.WhatIfRequest) (ui.WhatIfResult, e
 		if m, ok := catalog.Resolve(v.models, o.Model); ok {
 			model = m.Name
 		}
-		out.Outcomes = append(out.Outcomes, ui.Outcome{Model: model, Slot: o.Slot, Before: called(o.Before), After: called(o.After), Effect: string(o.Effect), Reason: o.Reason})
+		outcome := ui.Outcome{Model: model, Slot: o.Slot, Before: called(o.Before), After: called(o.After), Effect: string(o.Effect), Reason: o.Reason}
+		if o.After != "" && o.After != o.Before {
+			outcome.Load = v.loadTime(o.Model, o.After, change.Model)
+		}
+		out.Outcomes = append(out.Outcomes, outcome)
 	}
 	return out, nil
 }

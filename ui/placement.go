@@ -62,6 +62,13 @@ type WhatIfResult struct {
 	Outcomes List[Outcome] `json:"outcomes"`
 }
 
+// LoadTime is an estimate from loads that were seen.
+type LoadTime struct {
+	Seconds float64 `json:"seconds"`
+	From    string  `json:"from"`  // what it is taken from, for a person
+	Fetch   bool    `json:"fetch"` // the file has to be fetched first, which is not counted
+}
+
 // Outcome is the fate of one slot under a change.
 type Outcome struct {
 	Model  string `json:"model"` // name
@@ -70,6 +77,8 @@ type Outcome struct {
 	After  string `json:"after"`
 	Effect string `json:"effect"` // kept, moved, lost, gained, missing
 	Reason string `json:"reason"`
+	// Load is how long the load on the node After would take, as seen before.
+	Load *LoadTime `json:"load"`
 }
 
 // ModelRequest changes settings of a model; nil leaves one as it is.

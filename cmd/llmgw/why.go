@@ -81,9 +81,9 @@ Examples:
 			return send(cmd, (*ui.Client).WhatIf, ui.WhatIfRequest{Without: without, AddBytes: bytes, Model: model}, func(w io.Writer, r ui.WhatIfResult) {
 				var rows [][]string
 				for _, o := range r.Outcomes {
-					rows = append(rows, []string{o.Effect, o.Model, strconv.Itoa(o.Slot), orDash(o.Before), orDash(o.After), o.Reason})
+					rows = append(rows, []string{o.Effect, o.Model, strconv.Itoa(o.Slot), orDash(o.Before), orDash(o.After), loadText(o.Load), o.Reason})
 				}
-				table(w, []string{"EFFECT", "MODEL", "SLOT", "NOW ON", "THEN ON", "REASON"}, rows, "nothing is wanted, so nothing would change")
+				table(w, []string{"EFFECT", "MODEL", "SLOT", "NOW ON", "THEN ON", "LOADS IN", "REASON"}, rows, "nothing is wanted, so nothing would change")
 			})
 		},
 	}
@@ -91,6 +91,17 @@ Examples:
 	cmd.Flags().StringVar(&add, "add", "", "memory of a box that would be there, such as 24GB")
 	cmd.Flags().StringVar(&model, "model", "", "a model of the catalog, or file:PATH, that would be wanted")
 	return cmd
+}
+
+func loadText(l *ui.LoadTime) string {
+	if l == nil {
+		return "-"
+	}
+	text := fmt.Sprintf("%.1f s, %s", l.Seconds, l.From)
+	if l.Fetch {
+		text += ", after its download"
+	}
+	return text
 }
 
 // parseBytes reads a size as people write them; empty is 0.

@@ -26,11 +26,16 @@ type engine struct {
 	ask      asker
 	props    engines.Props
 	token    engines.TokenRequest
+	loaded   time.Time
+	launched time.Time // zero: it was found running
 }
 
 // tell writes what the engine said of itself when it became ready.
 func (e *engine) tell(v *catalog.ReplicaStatus) {
 	v.Context, v.Slots = e.props.Context, e.props.Slots
+	if v.LoadMS = 0; !e.launched.IsZero() {
+		v.LoadMS = e.loaded.Sub(e.launched).Milliseconds()
+	}
 	v.Lacks = e.adapter.Lacks(e.record.Shard.Profile)
 	for _, a := range catalog.SplitList(e.props.Lacks) {
 		v.Lacks = append(v.Lacks, catalog.Ability(a))
@@ -135,6 +140,7 @@ func (r *replica) spawn(p plan) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.launched = r.sup.cfg.Now()
 	if err := r.begin(e, cmd); err != nil {
 		r.sup.ports.release(e.record.Port, r.sup.cfg.Now())
 		cgroupRemove(e.record.Cgroup)

@@ -32,7 +32,10 @@ func TestStartToReady(t *testing.T) {
 	want := catalog.ReplicaStatus{
 		Model: "org/sim:1", Epoch: 7, Digest: "sha256:ab", Engine: "sim", Profile: "sim", State: catalog.ReplicaReady,
 		Since: got.Since, Device: "cpu", Context: catalog.DefaultContext, Slots: 2, PID: got.PID,
-		Lacks: engines.Sim{}.Lacks(catalog.Profile{}),
+		Lacks: engines.Sim{}.Lacks(catalog.Profile{}), LoadMS: got.LoadMS,
+	}
+	if got.LoadMS < 30 { // load_ms
+		t.Errorf("it took %d ms to load", got.LoadMS)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -232,6 +232,7 @@ func (r *replica) check() (engines.Props, error) {
 // serve watches a ready engine.
 func (r *replica) serve() step {
 	e := r.engine
+	e.loaded = r.sup.cfg.Now()
 	r.update(e.tell)
 	r.enter(catalog.ReplicaReady, "")
 	tick := time.NewTicker(r.sup.cfg.Timing.Health)

@@ -55,7 +55,9 @@ func TestARouteThatCannotWorkIsRefused(t *testing.T) {
 	if err := c.CreateModel(Model{Name: "big", Source: Source{URI: "file:/x", Digest: "sha256:" + strings.Repeat("a", 64), Format: FormatGGUF}}); err != nil {
 		t.Fatal(err)
 	}
-	raw := func(s string) map[string]json.RawMessage { return map[string]json.RawMessage{"top_p": json.RawMessage(s)} }
+	raw := func(s string) map[string]json.RawMessage {
+		return map[string]json.RawMessage{"top_p": json.RawMessage(s)}
+	}
 	for name, r := range map[string]Route{
 		"no target":         {Name: "x"},
 		"a model's name":    {Name: "BIG", Targets: []string{"y"}},

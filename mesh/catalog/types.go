@@ -275,6 +275,7 @@ type ReplicaStatus struct {
 	Device    string   `json:"device,omitempty"`
 	Context   int      `json:"context,omitempty"` // tokens of one request, as the engine reports
 	Slots     int      `json:"slots,omitempty"`   // requests at once
+	LoadMS    int64    `json:"load_ms,omitempty"` // from start to ready, in milliseconds; 0: not seen
 	// Lacks is what it is known not to be able to do.
 	Lacks    []Ability `json:"lacks,omitempty"`
 	InFlight int       `json:"in_flight,omitempty"` // relays now
