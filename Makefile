@@ -54,6 +54,10 @@ check: $(WEB)/node_modules/.installed ## gofmt, vet, staticcheck, and the race d
 lab: build ## Run only the tests of several boxes, in network namespaces (root)
 	@packaging/dev/test.sh ./node/lab/...
 
+.PHONY: clients
+clients: build ## Run unmodified clients against two boxes and print what works with which (root)
+	@packaging/dev/test.sh -run 'TestClients$$' ./node/lab
+
 .PHONY: bench
 bench: build ## Run the benchmarks; figures are ratios against a baseline of the same run
 	@packaging/dev/bench.sh

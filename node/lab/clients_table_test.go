@@ -70,3 +70,21 @@ func (c *column) judge(feature, want string, boxes []string) (faults []string) {
 	}
 	return faults
 }
+
+// slowest says what each client took, and which cell most of it.
+func slowest(columns []*column) string {
+	var out strings.Builder
+	for _, c := range columns {
+		sum, most, at := 0.0, 0.0, cell{}
+		for where, f := range c.cells {
+			if slices.Contains(limitedCells, where.feature) {
+				continue
+			}
+			if sum += f.Seconds; f.Seconds > most {
+				most, at = f.Seconds, where
+			}
+		}
+		fmt.Fprintf(&out, "\n%-9s %5.1f s, of them %s at box %s %.1f s", c.name, sum, at.feature, at.box, most)
+	}
+	return out.String()
+}

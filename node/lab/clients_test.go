@@ -115,7 +115,7 @@ func TestClients(t *testing.T) {
 		s.countRefusals(c, wanted)
 	}
 	table, faults := render(columns, wanted, []string{"a", "b"})
-	t.Logf("%s\nin %v", table, time.Since(began).Round(time.Second))
+	t.Logf("%s\nin %v%s", table, time.Since(began).Round(time.Second), slowest(columns))
 	for _, fault := range faults {
 		t.Error(fault)
 	}

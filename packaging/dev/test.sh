@@ -11,6 +11,7 @@ missing=()
 command -v ip >/dev/null || missing+=(iproute2)
 command -v nft >/dev/null || missing+=(nftables)
 command -v curl >/dev/null || missing+=(curl)
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 if [ ${#missing[@]} -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   say "installing ${missing[*]}"
   log=$(mktemp)
@@ -35,5 +36,10 @@ LLMGW_TEST_GGUF=$(find "$state" -type f -name 'sha256-b179c952*' | head -n 1)
 export LLMGW_TEST_LLAMA_SERVER LLMGW_TEST_GGUF
 
 (cd ui/web && npm test)
-# One package at a time: the lab measures, and two cores are not many.
-go test -timeout 30m -p 1 "${@:-./...}"
+# One package at a time: the lab measures, and two cores are not many. What the
+# clients found is printed last.
+export LLMGW_CLIENTS_REPORT=$state/clients
+code=0
+go test -timeout 30m -p 1 "${@:-./...}" || code=$?
+[ ! -s "$LLMGW_CLIENTS_REPORT" ] || cat "$LLMGW_CLIENTS_REPORT"
+exit "$code"
