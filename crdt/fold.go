@@ -144,6 +144,12 @@ func (s *Spend) Accounts() []Account {
 	return out
 }
 
+// Drop forgets all that was spent on an account. It is the caller's to see that it does not come back.
+func (s *Spend) Drop(a Account) {
+	delete(s.cells, a)
+	delete(s.folds, a)
+}
+
 // Compare orders accounts by their names.
 func (a Account) Compare(o Account) int {
 	return cmp.Or(cmp.Compare(a.Budget, o.Budget), cmp.Compare(a.Period, o.Period))

@@ -18,8 +18,10 @@ const (
 	booksFirst, booksEach = 10 * time.Minute, 24 * time.Hour
 	// foldAnyway is how long after its end a period waits for members that are away.
 	foldAnyway = 14 * 24 * time.Hour
-	// usageKept is how long usage records are kept.
+	// usageKept is how long usage records are kept, spendKept how long what was spent in
+	// days and months that are over.
 	usageKept = 90 * 24 * time.Hour
+	spendKept = 400 * 24 * time.Hour
 )
 
 // books keeps what was spent from growing for ever.
@@ -54,10 +56,19 @@ func (b books) run(ctx context.Context) error {
 	}
 }
 
-// close folds the accounts of periods that are over, once every member's counts are here
-// or have been waited for, and drops old usage records.
+// close folds the accounts of periods that are over, and drops what is old.
 func (b books) close() error {
 	now := b.now()
+	for _, step := range []func(time.Time) error{b.fold, b.dropSpend, b.dropUsage} {
+		if err := step(now); err != nil {
+			return fmt.Errorf("close books: %w", err)
+		}
+	}
+	return nil
+}
+
+// fold waits until every member's counts are here, or long enough.
+func (b books) fold(now time.Time) error {
 	complete, all := b.complete()
 	folded, err := b.store.FoldSpend(func(a crdt.Account) bool {
 		return all && limits.Closed(a, complete) || limits.Closed(a, now.Add(-foldAnyway))
@@ -65,17 +76,23 @@ func (b books) close() error {
 	if folded > 0 {
 		b.log.Info("spending of periods that are over was folded", "accounts", folded, "all_members_heard", all)
 	}
-	if err != nil {
-		return fmt.Errorf("close books: %w", err)
+	return err
+}
+
+func (b books) dropSpend(now time.Time) error {
+	dropped, err := b.store.DropSpend(now.Add(-spendKept).UTC().Format("2006-01"))
+	if dropped > 0 {
+		b.log.Info("spending of old days and months was dropped", "accounts", dropped, "kept", spendKept)
 	}
+	return err
+}
+
+func (b books) dropUsage(now time.Time) error {
 	dropped, err := b.store.DropUsage(now.Add(-usageKept))
 	if dropped > 0 {
 		b.log.Info("old usage records were dropped", "records", dropped, "kept", usageKept)
 	}
-	if err != nil {
-		return fmt.Errorf("close books: %w", err)
-	}
-	return nil
+	return err
 }
 
 // rights lets the limits spend of hard budgets.

@@ -75,6 +75,33 @@ func TestBooksAreClosedOnceAllMembersWereHeard(t *testing.T) {
 	}
 }
 
+func TestSpendingOfOldMonthsGoes(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	s := ledgerAt(t, &now)
+	var out bytes.Buffer
+	b := books{store: s, complete: func() (time.Time, bool) { return now, true }, now: func() time.Time { return now }, log: slog.New(slog.NewTextHandler(&out, nil))}
+	month := func(n int) crdt.Account {
+		return crdt.Account{Budget: "key:a:micros", Period: time.Date(2026, 11-time.Month(n), 1, 0, 0, 0, 0, time.UTC).Format("2006-01")}
+	}
+	for n := range 20 {
+		if err := s.RecordUsage(store.Usage{Charges: []store.Charge{{Account: month(n), Micros: 5}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.close(); err != nil {
+		t.Fatal(err)
+	}
+	// 400 days before is in October 2025, which is 13 months ago.
+	for n := range 20 {
+		if got, want := s.Spent(month(n)) > 0, n <= 13; got != want {
+			t.Errorf("%d months ago: kept %v, want %v", n, got, want)
+		}
+	}
+	if !strings.Contains(out.String(), "spending of old days and months was dropped") {
+		t.Errorf("said:\n%s", out.String())
+	}
+}
+
 func TestOldUsageRecordsGo(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	s := ledgerAt(t, &now)

@@ -45,6 +45,7 @@ type ledger struct {
 	sums    crdt.MoneySums                // of both
 	log     moneyLog
 	by      crdt.SpendID
+	dropped string // spending of months before this one was dropped; empty: of none
 	next    uint64 // number of the next usage record
 	day     int64  // of the newest usage record, in days since 1970
 	open    *group
@@ -56,7 +57,7 @@ func (l *ledger) reset(index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.spend, l.escrows, l.sums = crdt.Spend{}, map[crdt.Account]*crdt.Escrow{}, crdt.MoneySums{}
-	l.log, l.next, l.day = moneyLog{index: index}, 0, noDay
+	l.log, l.next, l.day, l.dropped = moneyLog{index: index}, 0, noDay, ""
 }
 
 // group is what one commit writes.
@@ -272,6 +273,9 @@ func (s *Store) loadLedger() error {
 	s.ledger.day = noDay
 	halfDropped := map[crdt.Account]bool{}
 	err := s.db.View(func(txn *badger.Txn) error {
+		if err := s.ledger.loadDropped(txn); err != nil {
+			return err
+		}
 		if err := s.loadFolds(txn); err != nil {
 			return err
 		}

@@ -197,6 +197,7 @@ func (s *Store) MoneyIn(theirs crdt.MoneySums) (m crdt.Money, next MoneyCursor) 
 func (s *Store) MergeMoney(m crdt.Money) (rolledBack bool, err error) {
 	s.writer.Lock()
 	defer s.writer.Unlock()
+	m = s.ledger.withoutDropped(m)
 	if rolledBack, err = s.mergeCells(m); err != nil {
 		return rolledBack, fmt.Errorf("merge money: %w", err)
 	}

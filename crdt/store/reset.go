@@ -47,7 +47,7 @@ func (s *Store) markReset() error {
 		return err
 	}
 	// They told of the mesh that is left.
-	for _, key := range []string{sysTimes, sysRestored, sysSwap} {
+	for _, key := range []string{sysTimes, sysRestored, sysSwap, sysDropped} {
 		if err := txn.Delete([]byte(key)); err != nil {
 			return err
 		}

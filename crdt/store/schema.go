@@ -42,7 +42,8 @@ const (
 	sysRestored  = sysPrefix + "restored"
 	sysDigestKey = sysPrefix + "digest_key"
 	formerPrefix = sysPrefix + "former/"
-	dayPrefix    = sysPrefix + "day/" // per day, the number of its first usage record
+	dayPrefix    = sysPrefix + "day/"  // per day, the number of its first usage record
+	sysDropped   = sysPrefix + "spend" // spending of months before this one was dropped
 )
 
 // load checks the schema before anything is written, makes a new store's identity and reads the state kept in memory.

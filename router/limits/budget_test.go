@@ -59,10 +59,32 @@ func TestABudgetSetLaterBeginsWithWhatWasSpent(t *testing.T) {
 	b := newBench()
 	b.must(t, b.keyOf(catalog.Rules{}, catalog.Rules{}, catalog.Rules{}), 500, 0).Settle(used(500, 0))
 	b.Close()
-	for _, period := range catalog.Periods() {
+	for _, period := range []catalog.Period{catalog.PeriodMonth, catalog.PeriodTotal} {
 		k := b.keyOf(catalog.Rules{}, catalog.Rules{}, budget(period, catalog.UnitTokens, 600))
 		b.refused(t, k, 101, 0, LevelTenant, string(period)+"/tokens")
 		b.must(t, k, 100, 0).Release()
+	}
+}
+
+// Days are charged where a budget of a day is set, and nowhere else: there would be one
+// more account of each key, project and tenant every day.
+func TestDaysAreCountedForBudgetsOfDaysAlone(t *testing.T) {
+	b := newBench()
+	k := b.keyOf(catalog.Rules{}, budget(catalog.PeriodDay, catalog.UnitTokens, 1000), catalog.Rules{})
+	b.must(t, k, 500, 0).Settle(used(500, 0))
+	b.Close()
+	periods := map[string]int{}
+	for a, n := range b.ledger.spent {
+		if n != 500 {
+			t.Errorf("%v: %d", a, n)
+		}
+		periods[a.Period]++
+		if _, month := a.MonthOf(); month && len(a.Period) == len("2026-11-30") && a.Budget != accountName(LevelProject, "p", catalog.UnitTokens) {
+			t.Errorf("a day is charged to %s", a.Budget)
+		}
+	}
+	if len(b.ledger.spent) != 3*2+1 || periods["total"] != 3 {
+		t.Errorf("charged %v", b.ledger.spent)
 	}
 }
 

@@ -101,26 +101,24 @@ func (g *Grant) record(o Outcome, now time.Time) {
 	go g.keep(u, r)
 }
 
-// charges counts the usage for everybody whom it counts for, whether a budget is set
-// or not: one that is set later begins with what was spent.
+// charges counts the usage for everybody whom it counts for. Months and the total are
+// counted whether a budget is set or not: one that is set later begins with what was
+// spent. Days are many, and are counted where a budget of a day is set.
 func (g *Grant) charges(r Record) []store.Charge {
 	units := [...]struct {
 		unit   catalog.Unit
 		amount uint64
 	}{{catalog.UnitMicros, min(r.Micros, crdt.MaxAmount)}, {catalog.UnitTokens, min(add(r.Usage.Input, r.Usage.Output), crdt.MaxAmount)}}
-	var periods [3]string
-	for i, p := range catalog.Periods() {
-		periods[i] = periodOf(p, g.at)
-	}
-	out := make([]store.Charge, 0, len(g.subjects)*len(units)*len(periods))
+	var out []store.Charge
 	for _, s := range g.subjects {
 		for _, u := range units {
 			if u.amount == 0 {
 				continue
 			}
-			name := accountName(s.level, s.id, u.unit)
-			for _, period := range periods {
-				out = append(out, store.Charge{Account: crdt.Account{Budget: name, Period: period}, Micros: u.amount})
+			for _, p := range catalog.Periods() {
+				if _, set := s.rules.Budget(p, u.unit); set || p != catalog.PeriodDay {
+					out = append(out, store.Charge{Account: AccountOf(s.level, s.id, u.unit, p, g.at), Micros: u.amount})
+				}
 			}
 		}
 	}
