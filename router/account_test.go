@@ -151,7 +151,7 @@ func TestALimitIsA429ThatNamesItsLevel(t *testing.T) {
 
 // Nothing is held when clients leave at any moment.
 func TestCancelsAtRandomLeaveNothingHeld(t *testing.T) {
-	n := 2000
+	n := 10_000
 	if testing.Short() {
 		n = 200
 	}
