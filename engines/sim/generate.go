@@ -55,6 +55,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, shape shape, q r
 		return
 	}
 	defer s.freeSlot(slot)
+	p.cached = s.cache.warm(p.text)
 	s.stats.processing.Add(1)
 	defer s.stats.processing.Add(-1)
 	g := &generation{
@@ -115,10 +116,11 @@ type generation struct {
 // that a late wake-up does not delay all tokens after it.
 func (g *generation) pace(ctx context.Context, i int) error {
 	p := g.s.cfg.Params
-	due := p.first() + time.Duration(i)*p.interval()
+	due := g.plan.first(p) + time.Duration(i)*p.interval()
 	err := wait(ctx, due-g.s.cfg.Now().Sub(g.begun))
-	if i == 0 {
+	if i == 0 && err == nil {
 		g.first = g.s.cfg.Now()
+		g.s.cache.computed(g.plan.text)
 	}
 	return err
 }

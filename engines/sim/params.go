@@ -31,6 +31,8 @@ type Params struct {
 	Tokens       int    `json:"tokens"`        // of an answer, unless the request asks for fewer; default 64
 	IntervalMS   int    `json:"interval_ms"`   // between tokens; 0: all at once
 	FirstMS      int    `json:"first_ms"`      // until the first token
+	PrefillTPS   int    `json:"prefill_tps"`   // prompt tokens a second that are computed; 0: at once
+	CacheTokens  int    `json:"cache_tokens"`  // of prompts that are kept; 0: none
 	Slots        int    `json:"slots"`         // generations at once; 0: unlimited
 	LoadMS       int    `json:"load_ms"`       // until it is healthy
 	EmbeddingDim int    `json:"embedding_dim"` // default 384
@@ -42,6 +44,8 @@ type Params struct {
 const (
 	maxTokens = 1 << 20
 	maxSlots  = 1 << 16
+	maxTPS    = 1 << 24
+	maxCache  = 1 << 24
 	maxMS     = 24 * 60 * 60 * 1000
 	maxDim    = 1 << 16
 	maxFile   = 64 << 10
@@ -67,6 +71,7 @@ func (p Params) check() error {
 		name       string
 		value, max int
 	}{
+		{"prefill_tps", p.PrefillTPS, maxTPS}, {"cache_tokens", p.CacheTokens, maxCache},
 		{"tokens", p.Tokens, maxTokens}, {"slots", p.Slots, maxSlots},
 		{"interval_ms", p.IntervalMS, maxMS}, {"first_ms", p.FirstMS, maxMS},
 		{"load_ms", p.LoadMS, maxMS}, {"exit_after_ms", p.ExitAfterMS, maxMS},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 )
 
 // request is what the simulated engine reads of a generation request.
@@ -49,19 +50,30 @@ const bytesPerToken = 4
 
 func countTokens(sizeBytes int) int { return (sizeBytes + bytesPerToken - 1) / bytesPerToken }
 
-// promptBytes is the size of what the model would read.
-func (q request) promptBytes() int {
-	n := len(q.Prompt)
+// promptBytes is what the model would read.
+func (q request) promptBytes() []byte {
+	text := q.Prompt
 	for _, m := range q.Messages {
-		n += len(m.Content)
+		text = append(text, m.Content...)
 	}
-	return n
+	return text
 }
 
 // plan says how long an answer is and why it ends there.
 type plan struct {
+	text           []byte // the prompt
 	prompt, tokens int
+	cached         int // of prompt
 	finish         string
+}
+
+// first is the time until the first token: what is not cached has to be computed.
+func (p plan) first(params Params) time.Duration {
+	d := params.first()
+	if params.PrefillTPS > 0 {
+		d += time.Duration(p.prompt-p.cached) * time.Second / time.Duration(params.PrefillTPS)
+	}
+	return d
 }
 
 // contextError is a prompt that does not fit.
@@ -74,7 +86,8 @@ func (e contextError) Error() string {
 // plan decides the answer's length: what the model file says, what the request
 // allows, and what the context leaves.
 func (s *Server) plan(q request) (plan, error) {
-	p := plan{prompt: countTokens(q.promptBytes()), tokens: s.cfg.Params.Tokens, finish: "stop"}
+	p := plan{text: q.promptBytes(), tokens: s.cfg.Params.Tokens, finish: "stop"}
+	p.prompt = countTokens(len(p.text))
 	for _, limit := range []*int{q.MaxTokens, q.MaxCompletionTokens} {
 		if limit != nil && *limit >= 0 && *limit < p.tokens {
 			p.tokens, p.finish = *limit, "length"

@@ -37,6 +37,7 @@ type Server struct {
 	crashed chan struct{} // closed by FailCrash
 	crash   atomic.Bool
 	serial  atomic.Uint64
+	cache   promptCache
 	stats   stats
 }
 
@@ -55,7 +56,7 @@ func New(cfg Config) *Server {
 		cfg.Now = time.Now
 	}
 	alias, _ := json.Marshal(cfg.Alias) // a string: it cannot fail
-	s := &Server{cfg: cfg, alias: alias, crashed: make(chan struct{})}
+	s := &Server{cfg: cfg, alias: alias, crashed: make(chan struct{}), cache: promptCache{limit: cfg.Params.CacheTokens}}
 	if n := cfg.Params.Slots; n > 0 {
 		s.slots = make(chan int, n)
 		for i := range n {

@@ -118,7 +118,7 @@ func (g *generation) object(kind string, choice map[string]any) any {
 func (g *generation) usageObject() map[string]any {
 	return map[string]any{
 		"prompt_tokens": g.plan.prompt, "completion_tokens": g.made, "total_tokens": g.plan.prompt + g.made,
-		"prompt_tokens_details": map[string]any{"cached_tokens": 0},
+		"prompt_tokens_details": map[string]any{"cached_tokens": g.plan.cached},
 	}
 }
 
@@ -130,7 +130,7 @@ func (g *generation) timings() map[string]any {
 	}
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	return map[string]any{
-		"cache_n": 0, "prompt_n": g.plan.prompt, "prompt_ms": ms(first.Sub(g.begun)),
+		"cache_n": g.plan.cached, "prompt_n": g.plan.prompt - g.plan.cached, "prompt_ms": ms(first.Sub(g.begun)),
 		"predicted_n": g.made, "predicted_ms": ms(g.s.cfg.Now().Sub(first)),
 	}
 }
