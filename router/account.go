@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"llmgw/router/limits"
 	"llmgw/router/openai"
@@ -42,14 +43,41 @@ func (i *inference) admit(ctx context.Context, view ModelView) *openai.Error {
 	case err == nil:
 		i.account.grant = grant
 		grant.Header(i.t.out.Header())
+		i.t.anthropicLimits()
 		return nil
 	case errors.As(err, &refusal):
 		if !i.t.out.committed {
 			refusal.Header(i.t.out.Header())
+			i.t.anthropicLimits()
 		}
 		return overLimit(refusal)
 	}
 	return nil // ctx has ended
+}
+
+// anthropicLimits tells limits as clients of the Messages API know them: with the
+// moment of a reset in place of the time until then.
+func (t *request) anthropicLimits() {
+	if t.route.dialect != openai.Messages {
+		return
+	}
+	h := t.out.Header()
+	for _, what := range []string{"Requests", "Tokens"} {
+		for _, field := range []string{"Limit", "Remaining", "Reset"} {
+			value := h.Get("X-Ratelimit-" + field + "-" + what)
+			if value == "" {
+				continue
+			}
+			if field == "Reset" {
+				left, err := time.ParseDuration(value)
+				if err != nil {
+					continue
+				}
+				value = t.r.now().Add(left).UTC().Format(time.RFC3339)
+			}
+			h.Set("Anthropic-Ratelimit-"+what+"-"+field, value)
+		}
+	}
 }
 
 // charge ends what the request holds with what it used. What no engine answered

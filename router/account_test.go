@@ -194,3 +194,17 @@ func TestCancelsAtRandomLeaveNothingHeld(t *testing.T) {
 	entry.checkReleased(t)
 	holder.checkReleased(t)
 }
+
+func TestMessagesTellLimitsAsTheirClientsKnowThem(t *testing.T) {
+	entry, _ := pair(t, false, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"type":"message"}`) })
+	limited(t, entry, catalog.RateLimits{catalog.MetricRequests: 1})
+	for _, status := range []int{200, 429} {
+		resp := send(t, entry, "POST", "/v1/messages", messagesBody+"}")
+		text(t, resp)
+		reset, err := time.Parse(time.RFC3339, resp.Header.Get("Anthropic-Ratelimit-Requests-Reset"))
+		if resp.StatusCode != status || resp.Header.Get("Anthropic-Ratelimit-Requests-Limit") != "1" ||
+			resp.Header.Get("Anthropic-Ratelimit-Requests-Remaining") != "0" || err != nil || time.Until(reset) < -time.Minute {
+			t.Errorf("status %d, headers %v", resp.StatusCode, resp.Header)
+		}
+	}
+}
