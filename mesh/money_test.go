@@ -144,6 +144,57 @@ func TestCountsOfThoseWhoAreGoneStay(t *testing.T) {
 	allSee(t, budget, 9, boxes[0], late)
 }
 
+// TestDroppedSpendingStaysAway from a box although others have it still, and is not
+// fetched again and again; what is spent now goes on being told.
+func TestDroppedSpendingStaysAway(t *testing.T) {
+	t.Parallel()
+	boxes := newBoxes(t, 2)
+	a, b := boxes[0], boxes[1]
+	month := func(n int) crdt.Account {
+		return crdt.Account{Budget: "team", Period: time.Date(2026, 11-time.Month(n), 1, 0, 0, 0, 0, time.UTC).Format("2006-01")}
+	}
+	var u store.Usage
+	for n := range 20 {
+		u.Charges = append(u.Charges, store.Charge{Account: month(n), Micros: 6})
+	}
+	if err := b.store.RecordUsage(u); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.store.UpdateEscrow(month(19), func(self crdt.ReplicaID, e *crdt.Escrow) error { return e.Mint(self, 9) }); err != nil {
+		t.Fatal(err)
+	}
+	allSee(t, month(19), 6, boxes...)
+	if n, err := a.store.DropSpend("2025-10"); err != nil || n < 6 {
+		t.Fatalf("dropped %d, %v", n, err)
+	}
+	for round := range 2 {
+		b.spend(month(0), 1)
+		allSee(t, month(0), uint64(7+round), boxes...)
+		a.kill() // its order of learning begins anew: everything is compared
+		a.start()
+		allLive(t, boxes...)
+		if err := a.mesh.pull(context.Background(), b.peer()); err != nil {
+			t.Fatal(err)
+		}
+		for n := 14; n < 20; n++ {
+			if here, there := a.store.Spent(month(n)), b.store.Spent(month(n)); here != 0 || there != 6 {
+				t.Errorf("%d months ago: %d here, %d there", n, here, there)
+			}
+		}
+		if _, total := a.store.Rights(month(19), b.store.ID()); total != 0 {
+			t.Errorf("an escrow of %d came back", total)
+		}
+	}
+	if _, err := b.store.DropSpend("2025-10"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both are equal", func() bool {
+		mine, _ := a.store.MoneyState()
+		theirs, _ := b.store.MoneyState()
+		return mine == theirs
+	})
+}
+
 // TestCellsOfOthersAreRefusedFromSignals: over the pull they are taken.
 func TestCellsOfOthersAreRefusedFromSignals(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"llmgw/crdt"
@@ -137,7 +138,9 @@ func TestHardBudgetsNeedRights(t *testing.T) {
 	}
 }
 
-func TestAUsageThatCannotBeWrittenIsSaid(t *testing.T) {
+func TestAUsageThatCannotBeWrittenIsSaid(t *testing.T) { synctest.Test(t, unwritten) }
+
+func unwritten(t *testing.T) {
 	b := newBench()
 	b.ledger.err = errors.New("no space")
 	k := b.keyOf(budget(catalog.PeriodDay, catalog.UnitTokens, 100), catalog.Rules{}, catalog.Rules{})
