@@ -138,6 +138,42 @@ func TestAHeadThatStartsIsToldWhatWasCounted(t *testing.T) {
 // firstFrame is where the second frame begins: a cut there cannot be told from an end.
 func firstFrame(data []byte) int { return 4 + int(data[3]) + int(data[2])<<8 }
 
+// Nothing is said before anything is limited, of what no limit binds, and from two
+// minutes after the last use on.
+func TestNothingIsSaidWhileNothingIsUsed(t *testing.T) {
+	b := newBench()
+	b.heads = append(b.heads, Head{Peer: "other"})
+	said := func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		n := len(b.told)
+		b.told = nil
+		return n
+	}
+	free := b.keyOf(catalog.Rules{}, catalog.Rules{}, budget(catalog.PeriodMonth, catalog.UnitTokens, 1000))
+	b.pass(time.Minute)
+	b.must(t, free, 10, 10).Settle(used(10, 10))
+	b.pass(time.Minute)
+	if n := said(); n > 0 {
+		t.Errorf("%d messages although no rate is limited", n)
+	}
+	g := b.must(t, b.keyOf(allRules(), catalog.Rules{}, catalog.Rules{}), 10, 10)
+	b.pass(3 * time.Minute)
+	if n := said(); n == 0 {
+		t.Error("nothing is said of a request that runs")
+	}
+	g.Settle(used(10, 10))
+	b.pass(2*time.Minute + time.Second)
+	if n := said(); n == 0 {
+		t.Error("nothing is said of a request that ended")
+	}
+	b.pass(10 * time.Minute)
+	if n := said(); n > 0 {
+		t.Errorf("%d messages although nothing was used for two minutes", n)
+	}
+	b.Close()
+}
+
 func TestMessagesKeepToTheirSize(t *testing.T) {
 	b := newBench()
 	for i := range 1000 {

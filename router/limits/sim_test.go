@@ -235,6 +235,14 @@ func minutesRun() int {
 	return 4
 }
 
+// headsRun is how many heads are simulated.
+func headsRun() int {
+	if testing.Short() {
+		return 4
+	}
+	return 8
+}
+
 // policies are all but in a short run: a race detector finds no more in the others.
 func policies(all ...Policy) []Policy {
 	if testing.Short() {
@@ -251,7 +259,7 @@ func TestHeadsTogetherAdmitTheLimit(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/loss %.0f %%/%s", policy, loss*100, sh.name), func(t *testing.T) {
-					s := simulate(1, 8, policy, loss)
+					s := simulate(1, headsRun(), policy, loss)
 					d := s.overload(sh.metric, sh.limit, sh.input, sh.output)
 					s.run(time.Duration(minutesRun()) * time.Minute)
 					var figures []string
@@ -271,7 +279,7 @@ func TestHeadsTogetherAdmitTheLimit(t *testing.T) {
 						}
 					}
 					t.Logf("of the limit by minute: %s; %.1f messages/s a head, %d refused", strings.Join(figures, " "),
-						float64(s.sent)/float64(minutesRun()*60)/8, d.refused)
+						float64(s.sent)/float64(minutesRun()*60*headsRun()), d.refused)
 				})
 			}
 		}
@@ -291,7 +299,7 @@ func TestHalvesOfACutMeshKeepToTheLimit(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%v into a minute/%s", policy, into, sh.name), func(t *testing.T) {
-					s := simulate(1, 8, policy, .2)
+					s := simulate(1, headsRun(), policy, .2)
 					s.cut = simStart.Add(into)
 					if !testing.Short() {
 						s.cut = s.cut.Add(time.Minute)
@@ -320,7 +328,7 @@ func TestHalvesOfACutMeshKeepToTheLimit(t *testing.T) {
 
 // A head that alone is asked has nearly the whole limit, however many there are.
 func TestOneHeadOfManyHasTheLimit(t *testing.T) {
-	s := simulate(1, 8, Share, 0)
+	s := simulate(1, headsRun(), Share, 0)
 	d := s.load(catalog.RateLimits{catalog.MetricRequests: 600}, 0, 0)
 	d.offer(3, 6000)
 	s.run(2 * time.Minute)
@@ -335,7 +343,7 @@ func TestOneHeadOfManyHasTheLimit(t *testing.T) {
 
 // Keys of one tenant share its limit, whichever heads they ask.
 func TestKeysOfATenantShareItsLimit(t *testing.T) {
-	s := simulate(1, 8, Share, .2)
+	s := simulate(1, headsRun(), Share, .2)
 	s.book = fixedBook{
 		projects: map[string]catalog.Project{"a": {ID: "a", Tenant: "t"}, "b": {ID: "b", Tenant: "t"}},
 		tenants:  map[string]catalog.Tenant{"t": {ID: "t", Rules: catalog.Rules{Limits: catalog.RateLimits{catalog.MetricRequests: 600}}}},
@@ -347,8 +355,8 @@ func TestKeysOfATenantShareItsLimit(t *testing.T) {
 	for i, project := range []string{"a", "a", "b"} {
 		d := s.load(nil, 0, 0)
 		d.key = keys.Info{ID: fmt.Sprint("key", i), Name: fmt.Sprint("key", i), Project: project}
-		for head := i; head < 8; head += 2 {
-			d.offer(head, 500)
+		for head := i; head < len(s.heads); head += 2 {
+			d.offer(head, 4000/float64(len(s.heads)))
 		}
 		loads = append(loads, d)
 	}
@@ -371,7 +379,7 @@ func TestKeysOfATenantShareItsLimit(t *testing.T) {
 
 // The promise of a Retry-After: who waits that long passes, if nobody else asks.
 func TestRetryAfterIsTrue(t *testing.T) {
-	for _, heads := range []int{1, 8} {
+	for _, heads := range []int{1, headsRun()} {
 		s := simulate(3, heads, Share, 0)
 		d := s.load(catalog.RateLimits{catalog.MetricRequests: 60}, 0, 0)
 		for head := range s.heads {
