@@ -32,7 +32,7 @@ func (a admin) uiKey(k keys.Info) ui.Key {
 	out := ui.Key{
 		ID: k.ID, Name: k.Name, Scopes: k.Scopes, Created: k.Created, Creator: a.view.Load().name(k.Creator), First: k.First,
 		Project: k.Project, Models: k.Models, Require: labelTexts(k.Nodes.Require), Forbid: labelTexts(k.Nodes.Forbid),
-		Rules: a.uiRules(limits.LevelKey, k.ID, k.Rules),
+		Origins: k.Origins, Rules: a.uiRules(limits.LevelKey, k.ID, k.Rules),
 	}
 	if !k.Expires.IsZero() {
 		out.Expires = &k.Expires
@@ -111,6 +111,9 @@ func (a admin) changeGrant(g *keys.Grant, c ui.KeyChange) (err error) {
 	}
 	if c.Models != nil {
 		g.Models = slices.Compact(slices.Sorted(slices.Values([]string(*c.Models))))
+	}
+	if c.Origins != nil {
+		g.Origins = slices.Compact(slices.Sorted(slices.Values([]string(*c.Origins))))
 	}
 	if c.Require != nil {
 		if g.Nodes.Require, err = parseLabels(*c.Require); err != nil {

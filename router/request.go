@@ -127,6 +127,9 @@ func (t *request) authenticate(scope string) *openai.Error {
 		return badKey(err)
 	}
 	t.key = info
+	if e := t.ownOrigin(); e != nil {
+		return e
+	}
 	if !info.Allows(scope) {
 		return noScope(scope)
 	}

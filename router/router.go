@@ -86,6 +86,8 @@ type Mesh interface {
 // Auth finds the key that a credential is; see keys.Keys.CheckFrom.
 type Auth interface {
 	CheckFrom(token string, client netip.Addr) (keys.Info, error)
+	// AllowsOrigin says whether any key may be used by web pages of an origin.
+	AllowsOrigin(origin string) bool
 }
 
 // Registry is where metrics are registered and read.
@@ -248,6 +250,9 @@ func (r *Router) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	t.route = route
+	if t.preflight() {
+		return
+	}
 	if !route.allows(req.Method) {
 		w.Header().Set("Allow", route.allowed())
 		t.fail(wrongMethod(req.Method, route))

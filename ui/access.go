@@ -73,6 +73,7 @@ type KeyChange struct {
 	Models  *List[string] `json:"models"`  // patterns; none: all
 	Require *List[string] `json:"require"` // labels, key=value, of nodes that may answer
 	Forbid  *List[string] `json:"forbid"`
+	Origins *List[string] `json:"origins"` // of web pages that may use it, or *; none: no page
 	// ExpiresSeconds is from now; 0: never.
 	ExpiresSeconds *int64 `json:"expires_seconds"`
 }

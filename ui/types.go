@@ -222,6 +222,7 @@ type Key struct {
 	Models  List[string] `json:"models"`  // patterns of models that it may use; none: all
 	Require List[string] `json:"require"` // labels, key=value, of nodes that may answer it
 	Forbid  List[string] `json:"forbid"`  // labels of nodes that may not
+	Origins List[string] `json:"origins"` // of web pages that may use it, or *; none: no page
 	Expires *time.Time   `json:"expires"` // nil: never
 	Rules
 }

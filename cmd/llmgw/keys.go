@@ -100,6 +100,7 @@ func addKeyFlags(cmd *cobra.Command) {
 	f.StringSlice("models", nil, "models that it may use, with commas; * stands for anything (default all)")
 	f.StringSlice("require", nil, "labels, KEY=VALUE, that a node must have to answer it")
 	f.StringSlice("forbid", nil, "labels that a node must not have")
+	f.StringSlice("origins", nil, "origins of web pages that may use it, as https://app.example, or * for any (default none)")
 	f.String("expires", "", "how long it works, as 12h or 30d; never")
 	addRuleFlags(cmd)
 }
@@ -116,7 +117,7 @@ func keyChange(cmd *cobra.Command) (ui.KeyChange, error) {
 		project, _ := f.GetString("project")
 		c.Project = &project
 	}
-	for name, into := range map[string]**ui.List[string]{"models": &c.Models, "require": &c.Require, "forbid": &c.Forbid} {
+	for name, into := range map[string]**ui.List[string]{"models": &c.Models, "require": &c.Require, "forbid": &c.Forbid, "origins": &c.Origins} {
 		if f.Changed(name) {
 			given, _ := f.GetStringSlice(name)
 			list := ui.List[string](withoutEmpty(given))

@@ -42,6 +42,7 @@ type APIKey struct {
 	Models  []string `cbor:"-" json:"models,omitempty"`  // patterns of names that it may use; none: all
 	Nodes   Selector `cbor:"-" json:"nodes,omitzero"`    // labels of nodes whose replicas may answer it
 	Expires int64    `cbor:"-" json:"expires,omitempty"` // unix seconds; 0: never
+	Origins []string `cbor:"-" json:"origins,omitempty"` // of web pages that may use it, or "*"; none: no page
 	Rules
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -17,6 +18,7 @@ const (
 	cellKeyModels  = "models"
 	cellKeyNodes   = "nodes"
 	cellKeyExpires = "expires"
+	cellKeyOrigins = "origins"
 )
 
 // maxPatterns bounds the model patterns of a key.
@@ -109,6 +111,9 @@ func (k APIKey) cells() map[string]any {
 	if k.Expires != 0 {
 		cells[cellKeyExpires] = k.Expires
 	}
+	if len(k.Origins) > 0 {
+		cells[cellKeyOrigins] = slices.Clone(k.Origins)
+	}
 	return cells
 }
 
@@ -124,10 +129,27 @@ func (k APIKey) check() error {
 			return err
 		}
 	}
+	if len(k.Origins) > maxPatterns {
+		return &KeyError{"origins", fmt.Sprintf("are more than %d", maxPatterns)}
+	}
+	for _, origin := range k.Origins {
+		if err := checkOrigin(origin); err != nil {
+			return err
+		}
+	}
 	if err := k.Nodes.check(); err != nil {
 		return err
 	}
 	return k.Check()
+}
+
+// checkOrigin takes what a browser sends as Origin, or * for any.
+func checkOrigin(origin string) error {
+	u, err := url.Parse(origin)
+	if origin == "*" || err == nil && u.Host != "" && u.Scheme != "" && origin == u.Scheme+"://"+u.Host && origin == strings.ToLower(origin) {
+		return nil
+	}
+	return &KeyError{"origins", fmt.Sprintf("cannot have %q: write it as https://app.example or http://localhost:3000, without a path, or * for any page", origin)}
 }
 
 // checkPattern takes a model name in which '*' stands for any characters.
@@ -149,7 +171,8 @@ func keyFromRow(id string, row crdt.Row) (APIKey, error) {
 	rules, rulesErr := readRules(row)
 	k.Rules = rules
 	err = errors.Join(err, rulesErr, decode(row, cellKeyProject, &k.Project), decode(row, cellKeyModels, &k.Models),
-		decode(row, cellKeyNodes, &k.Nodes), decode(row, cellKeyExpires, &k.Expires))
+		decode(row, cellKeyNodes, &k.Nodes), decode(row, cellKeyExpires, &k.Expires),
+		decode(row, cellKeyOrigins, &k.Origins))
 	if err != nil {
 		return APIKey{}, fmt.Errorf("read API key %s: %w", id, err)
 	}

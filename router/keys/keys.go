@@ -66,6 +66,7 @@ type Info struct {
 	Nodes   catalog.Selector // labels of the nodes that may answer it
 	Expires time.Time        // zero: never
 	Rules   catalog.Rules    // its own limits and budgets
+	Origins []string         // of web pages that may use it, or "*"; none: no page
 }
 
 // AllowsModel reports whether the key may use a model, by any of the names that
@@ -87,6 +88,11 @@ func (i Info) AllowsModel(names ...string) bool {
 
 // AllowsNode reports whether a node with these labels may answer the key.
 func (i Info) AllowsNode(labels map[string]string) bool { return i.Nodes.Refuses(labels) == "" }
+
+// AllowsOrigin reports whether a web page of an origin may use the key.
+func (i Info) AllowsOrigin(origin string) bool {
+	return slices.Contains(i.Origins, origin) || slices.Contains(i.Origins, "*")
+}
 
 // Expired reports whether the key's time is over at now.
 func (i Info) Expired(now time.Time) bool { return !i.Expires.IsZero() && !now.Before(i.Expires) }
@@ -182,6 +188,22 @@ func (k *Keys) CheckFrom(text string, client netip.Addr) (Info, error) {
 	return info, err
 }
 
+// AllowsOrigin reports whether any key may be used by a web page of an origin: a
+// browser asks before it tells which key it has.
+func (k *Keys) AllowsOrigin(origin string) bool {
+	if _, _, err := k.lookup(""); err != nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, e := range k.known {
+		if e.info.AllowsOrigin(origin) {
+			return true
+		}
+	}
+	return false
+}
+
 // lookup answers from the derived map, which is dropped as soon as any key
 // row changed: a revoked key is refused from the next request on.
 func (k *Keys) lookup(id string) (entry, bool, error) {
@@ -220,6 +242,7 @@ func infoOf(row catalog.APIKey) Info {
 		ID: row.ID, Name: row.Name, Scopes: row.Scopes, Created: time.Unix(row.Created, 0),
 		Creator: row.Creator, First: row.First,
 		Project: row.Project, Models: row.Models, Nodes: row.Nodes, Expires: unixTime(row.Expires), Rules: row.Rules,
+		Origins: row.Origins,
 	}
 }
 
@@ -239,11 +262,12 @@ type Grant struct {
 	Nodes   catalog.Selector
 	Expires time.Time // zero: never
 	Rules   catalog.Rules
+	Origins []string
 }
 
 func (g Grant) write(row *catalog.APIKey) {
 	row.Project, row.Models, row.Nodes, row.Rules = g.Project, g.Models, g.Nodes, g.Rules
-	row.Expires = 0
+	row.Expires, row.Origins = 0, g.Origins
 	if !g.Expires.IsZero() {
 		row.Expires = g.Expires.Unix()
 	}
@@ -343,7 +367,7 @@ func (k *Keys) Update(idOrName string, fn func(*Grant) error) (Info, error) {
 	}
 	var after Info
 	err = k.docs.UpdateAPIKey(found.ID, func(row *catalog.APIKey) error {
-		g := Grant{row.Project, row.Models, row.Nodes, unixTime(row.Expires), row.Rules}
+		g := Grant{row.Project, row.Models, row.Nodes, unixTime(row.Expires), row.Rules, row.Origins}
 		if err := fn(&g); err != nil {
 			return err
 		}

@@ -94,7 +94,7 @@ func TestRightsAreKeptAndChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := Grant{info.Project, info.Models, info.Nodes, info.Expires, info.Rules}
+	got := Grant{info.Project, info.Models, info.Nodes, info.Expires, info.Rules, info.Origins}
 	if diff := cmp.Diff(grant, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -185,5 +185,25 @@ func TestConcurrentMissesCostOneLookup(t *testing.T) {
 	all.Wait()
 	if r.reads > before+1 {
 		t.Errorf("%d looks at the store", r.reads-before)
+	}
+}
+
+func TestKeysNameTheOriginsOfPages(t *testing.T) {
+	k, _ := newTest()
+	if k.AllowsOrigin("https://app.example") {
+		t.Error("a page may use a key that is not there")
+	}
+	_, info, err := k.CreateWith("page", nil, false, Grant{Origins: []string{"https://app.example"}})
+	if err != nil || !info.AllowsOrigin("https://app.example") || info.AllowsOrigin("https://app.example:8443") {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if !k.AllowsOrigin("https://app.example") || k.AllowsOrigin("https://other.example") {
+		t.Error("other pages than its own may use it, or its own may not")
+	}
+	if _, err := k.Update("page", func(g *Grant) error { g.Origins = []string{"*"}; return nil }); err != nil || !k.AllowsOrigin("https://other.example") {
+		t.Errorf("any page may not use it: %v", err)
+	}
+	if _, err := k.Revoke("page"); err != nil || k.AllowsOrigin("https://app.example") {
+		t.Errorf("a page may use a key that is revoked: %v", err)
 	}
 }
