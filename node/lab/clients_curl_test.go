@@ -171,23 +171,23 @@ func (s *clientStage) curlCancel(c *column, box *Box) (string, error) {
 	return "ok", nil
 }
 
-// curlAtLimit uses the limited key up, is refused, and has curl retry by itself.
+// curlAtLimit has the limited key refused, and curl retry by itself.
 func (s *clientStage) curlAtLimit(c *column) {
 	const body = `{"model":"smollm2","max_tokens":1,` + curlHello + `}`
 	once := func(more ...string) (string, string, error) {
 		return s.curl(c.home, c.keys.limited, "/v1/chat/completions", body, more...)
 	}
+	// As the other clients do, which obey a Retry-After up to 60 s.
+	for time.Now().Unix()%60 < 16 {
+		time.Sleep(500 * time.Millisecond)
+	}
 	c.found("429", c.home.Name, timed(func() (string, error) {
-		// As the other clients do, which obey a Retry-After up to 60 s.
-		for time.Now().Unix()%60 < 16 {
-			time.Sleep(500 * time.Millisecond)
-		}
-		for range 4 {
-			if status, text, err := once(); err != nil || status != "200" {
-				return "", fmt.Errorf("%s: %s %v", status, text, err)
+		status, text, err := once()
+		for range meanwhile {
+			if err == nil && status == "200" {
+				status, text, err = once()
 			}
 		}
-		status, text, err := once()
 		if err != nil || status != "429" || !strings.Contains(text, "try again in") {
 			return "", fmt.Errorf("%s: %s %v", status, text, err)
 		}

@@ -84,7 +84,8 @@ func slowest(columns []*column) string {
 				most, at = f.Seconds, where
 			}
 		}
-		fmt.Fprintf(&out, "\n%-9s %5.1f s, of them %s at box %s %.1f s", c.name, sum, at.feature, at.box, most)
+		fmt.Fprintf(&out, "\n%-9s %5.1f s, of them %s at box %s %.1f s; a retry %.1f s",
+			c.name, sum, at.feature, at.box, most, c.cells[cell{"retry", c.home.Name}].Seconds)
 	}
 	return out.String()
 }

@@ -90,7 +90,6 @@ def limited(retries=0):
 
 
 table.at_limit(
-    limited,
     lambda: refused(limited, anthropic.RateLimitError, "rate_limit_error", status=429),
     lambda: must(limited(retries=2).content, "no answer"),
 )

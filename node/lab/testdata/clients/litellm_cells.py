@@ -107,7 +107,6 @@ def limited(retries=0):
 
 
 table.at_limit(
-    limited,
     lambda: refused(limited, litellm.RateLimitError, "try again in", status=429),
     lambda: must(limited(retries=2).choices, "no answer"),
 )

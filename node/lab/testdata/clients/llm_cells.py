@@ -89,5 +89,5 @@ def limited():
 
 
 llm.get_model(table.home)  # its plugins load but once, and not by two threads at a time
-table.at_limit(limited, None, limited)
+table.at_limit(None, limited)
 table.fill(features)

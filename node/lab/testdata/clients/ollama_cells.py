@@ -83,5 +83,5 @@ def limited():
 
 
 # This client has no retries of its own.
-table.at_limit(limited, lambda: refused(limited, ollama.ResponseError, "try again in", status=429), None)
+table.at_limit(lambda: refused(limited, ollama.ResponseError, "try again in", status=429), None)
 table.fill(features)

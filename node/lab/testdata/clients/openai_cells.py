@@ -132,7 +132,6 @@ def limited(retries=0):
 
 
 table.at_limit(
-    limited,
     lambda: refused(limited, openai.RateLimitError, "try again in", status=429, code="rate_limit_exceeded"),
     lambda: must(limited(retries=2).choices, "no answer"),
 )
