@@ -117,6 +117,7 @@ func (a admin) Replicas(context.Context) ([]ui.Replica, error) {
 		for _, r := range n.Presence.Replicas {
 			out = append(out, a.replica(v, n, r))
 		}
+		out = append(out, a.hostReplicas(v, n)...)
 	}
 	slices.SortStableFunc(out, func(x, y ui.Replica) int { return strings.Compare(x.Model, y.Model) })
 	return out, nil

@@ -94,6 +94,7 @@ type Node struct {
 	usage     usage
 	declared  declaredModels
 	handovers handovers
+	hosted    hosted
 	engines   engineList
 
 	undo []func() error // what New opened, to be closed last first
@@ -177,6 +178,7 @@ func (n *Node) Run(ctx context.Context) error {
 	start(ctx, "control loop", n.control)
 	start(ctx, "declared models", n.declare)
 	start(ctx, "limits", n.keepLimits)
+	start(ctx, "hosts", n.pollHosts)
 	start(ctx, "books", n.books().run)
 	servers := n.servers()
 	for name, s := range servers {

@@ -29,16 +29,32 @@ func (n *Node) readProviders() ([]*catalog.Provider, error) {
 	return out, nil
 }
 
-// outside is what providers make of a name that no model of the mesh has.
-func (v *view) outside(name string) (router.ModelView, bool) {
-	return router.OutsideView(name, v.providers)
+// reach is a model of the mesh with all that may answer for it.
+func (v *view) reach(m catalog.Model) router.ModelView {
+	return router.WithProviders(router.WithHosts(v.route(m), v.hosts), v.providers)
 }
 
-// outsideModels are the models that only providers have, as far as they have
+// outside is what hosts and providers make of a name that no model of the mesh
+// has.
+func (v *view) outside(name string) (router.ModelView, bool) {
+	m, _ := router.OutsideView(name, v.providers)
+	m = router.WithHosts(m, v.hosts)
+	return m, len(m.Replicas) > 0
+}
+
+// outsideModels are the models that only hosts and providers have, as far as they have
 // names of their own.
 func (v *view) outsideModels() []router.ModelView {
 	var out []router.ModelView
-	for _, name := range router.OutsideNames(v.providers) {
+	names := router.OutsideNames(v.providers)
+	for _, h := range v.hosts {
+		names = append(names, h.Provider.HostNames(h.Status)...)
+	}
+	for i, name := range names {
+		same := func(other string) bool { return catalog.FoldName(other) == catalog.FoldName(name) }
+		if slices.ContainsFunc(names[:i], same) {
+			continue
+		}
 		if _, held := catalog.Resolve(v.models, name); held {
 			continue
 		}

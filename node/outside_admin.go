@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"llmgw/mesh"
 	"llmgw/mesh/catalog"
 	"llmgw/router/relay"
 	"llmgw/ui"
@@ -33,7 +34,19 @@ func (a admin) Providers(context.Context) ([]ui.Provider, error) {
 func (a admin) shownProvider(p *catalog.Provider) ui.Provider {
 	out := ui.Provider{
 		Name: p.ID, URL: p.URL, Models: modelTexts(p.Models), Priority: p.Priority, UseForHeld: heldText(p.Held),
-		Certificate: certificateText(p), AllowPrivate: p.Private, Parallel: p.Parallel, Problem: providerProblem(p),
+		Certificate: certificateText(p), AllowPrivate: p.Private, Parallel: p.Parallel, Direct: p.Direct, Problem: providerProblem(p),
+	}
+	if p.Sponsor != "" {
+		v := a.view.Load()
+		out.Sponsor = v.name(p.Sponsor)
+		h, seen := v.host(p.ID)
+		switch out.Kind = string(h.Status.Kind); {
+		case out.Problem != "":
+		case !seen:
+			out.Problem = "its sponsor does not tell of it: is the node there?"
+		case !h.Status.Up:
+			out.Problem = h.Status.Problem
+		}
 	}
 	for _, ability := range p.Native {
 		out.Native = append(out.Native, string(ability))
@@ -56,7 +69,7 @@ func providerProblem(p *catalog.Provider) string {
 	if err := p.Check(); err != nil {
 		return err.Error()
 	}
-	if len(p.Models) == 0 {
+	if len(p.Models) == 0 && p.Sponsor == "" {
 		return "it has no models: llmgw providers set " + p.ID + " --models PATTERN,NAME=THEIRS"
 	}
 	return ""
@@ -99,6 +112,13 @@ func modelTexts(models []catalog.ProviderModel) []string {
 // SetProvider makes or changes a provider.
 func (a admin) SetProvider(ctx context.Context, r ui.ProviderRequest) (ui.ProviderAnswer, error) {
 	var after catalog.Provider
+	if r.Sponsor != nil && *r.Sponsor != "" {
+		n, ok := a.view.Load().node(*r.Sponsor)
+		if !ok {
+			return ui.ProviderAnswer{}, &ui.Error{Kind: ui.NotFound, Message: fmt.Sprintf("there is no node %q", *r.Sponsor), Hint: "llmgw nodes lists them"}
+		}
+		r.Sponsor = &n.ID
+	}
 	err := a.catalog.SetProvider(r.Name, func(p *catalog.Provider) error {
 		changeProvider(p, r)
 		after = *p
@@ -118,6 +138,8 @@ func changeProvider(p *catalog.Provider, r ui.ProviderRequest) {
 	change(&p.Private, r.AllowPrivate)
 	change(&p.Priority, r.Priority)
 	change(&p.Parallel, r.Parallel)
+	change(&p.Sponsor, r.Sponsor)
+	change(&p.Direct, r.Direct)
 	if r.Keys != nil {
 		p.Keys = catalog.KeysOf(*r.Keys)
 	}
@@ -174,6 +196,41 @@ func (a admin) providerWarnings(p *catalog.Provider) []string {
 	}
 	if slices.ContainsFunc(p.Models, func(m catalog.ProviderModel) bool { return strings.Trim(m.Pattern, "*") == "" }) {
 		out = append(out, "each name that no model of this mesh has goes there, mistyped ones too")
+	}
+	return out
+}
+
+// hostReplicas are the models of the hosts that a node sponsors, as replicas.
+func (a admin) hostReplicas(v *view, n mesh.Node) []ui.Replica {
+	var out []ui.Replica
+	for _, h := range v.hosts {
+		if h.Peer != n.ID {
+			continue
+		}
+		s := h.Status
+		r := ui.Replica{
+			Node: n.ID, NodeName: v.name(n.ID), State: string(catalog.ReplicaReady), Engine: string(s.Kind), Device: "host " + h.Provider.ID,
+			Slots: known(s.Slots), Reason: s.Problem,
+		}
+		if s.LoadKnown {
+			r.InFlight = &s.InFlight
+		}
+		if seconds := a.now().Unix() - s.Since; s.Since > 0 && seconds >= 0 {
+			r.StateSeconds = &seconds
+		}
+		if !s.Up {
+			r.State, r.Model = string(catalog.ReplicaFailed), "-"
+			out = append(out, r)
+			continue
+		}
+		for _, name := range h.Provider.HostNames(s) {
+			m, _ := h.Provider.HostMatch(s, name)
+			one := r
+			if one.Model, one.Context = name, known(m.Context); m.Cold {
+				one.Reason = "the host loads it when it is asked for"
+			}
+			out = append(out, one)
+		}
 	}
 	return out
 }

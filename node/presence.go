@@ -25,6 +25,7 @@ func (n *Node) presence(models []catalog.Model) catalog.Presence {
 		Stopping:  n.stopping.Load(),
 		Complete:  known,
 		DiskFree:  n.fetch.DiskFree(),
+		Hosts:     n.hosted.list(),
 	}
 }
 

@@ -24,7 +24,7 @@ func (r routes) Resolve(name string) (router.ModelView, bool) {
 	if !ok {
 		return v.outside(name)
 	}
-	return router.WithProviders(v.route(m), v.providers), true
+	return v.reach(m), true
 }
 
 // Route finds a name that stands for models.
@@ -43,7 +43,7 @@ func (r routes) List() []router.ModelView {
 	v := r.view.Load()
 	out := make([]router.ModelView, 0, len(v.models))
 	for _, m := range v.models {
-		out = append(out, router.WithProviders(v.route(m), v.providers))
+		out = append(out, v.reach(m))
 	}
 	return append(out, v.outsideModels()...)
 }
@@ -146,6 +146,9 @@ type local struct{ *Node }
 func (l local) Target(model string, _ uint64) (relay.Target, func(), error) {
 	if l.stopping.Load() {
 		return relay.Target{}, nil, &relay.Refusal{Kind: relay.RefusedStopping}
+	}
+	if host, theirs, ok := router.SplitHostModel(model); ok {
+		return l.hostTarget(host, theirs, model)
 	}
 	t, release, err := l.supervisor.Acquire(model)
 	if err != nil {

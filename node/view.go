@@ -8,6 +8,7 @@ import (
 	"llmgw/mesh"
 	"llmgw/mesh/catalog"
 	"llmgw/mesh/placement"
+	"llmgw/router"
 )
 
 // view is the mesh at one moment, as every reader of this node sees it. It is
@@ -16,7 +17,8 @@ type view struct {
 	own         catalog.Presence // this node's
 	models      []catalog.Model
 	routes      []catalog.Route
-	providers   []*catalog.Provider // that can be used, those that are asked first at the start
+	providers   []*catalog.Provider // that can be used, those that are asked first at the start; without hosts
+	hosts       []router.Host       // that live nodes sponsor
 	nodes       []mesh.Node         // self first, with its freshest presence
 	assignments []catalog.Assignment
 	decisions   []placement.Decision
@@ -119,7 +121,7 @@ func (n *Node) newView() (*view, error) {
 		return nil, err
 	}
 	own := n.presence(models)
-	v := &view{own: own, models: models, routes: routes, providers: providers, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}}
+	v := &view{own: own, models: models, routes: routes, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}}
 	said, err := n.catalog.NodeSettings()
 	if err != nil {
 		return nil, err
@@ -138,6 +140,8 @@ func (n *Node) newView() (*view, error) {
 			Settings: said[member.ID],
 		})
 	}
+	v.hosts = v.readHosts(providers)
+	v.providers = slices.DeleteFunc(providers, func(p *catalog.Provider) bool { return p.Sponsor != "" })
 	v.input.Models, v.input.Assignments = models, assignments
 	v.decisions = placement.Plan(v.input)
 	return v, nil

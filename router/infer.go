@@ -235,7 +235,7 @@ func (i *inference) judge(ctx context.Context, replica Replica, status int, err 
 	switch {
 	case replica.Local:
 		kind = kindLocal
-	case replica.Provider != nil:
+	case replica.abroad():
 		kind = kindOutside
 	}
 	outcome := outcomeOf(ctx, err)
@@ -273,7 +273,7 @@ func (i *inference) brokeOff(replica Replica) *openai.Error {
 	switch {
 	case replica.Local:
 		return brokeOff(i.view.Model.Name)
-	case replica.Provider != nil:
+	case replica.abroad():
 		return providerBroke(replica.Provider)
 	}
 	return holderLost(i.view.Model.Name, replica)
@@ -282,7 +282,7 @@ func (i *inference) brokeOff(replica Replica) *openai.Error {
 // start opens the way to a replica. The returned function frees it.
 func (i *inference) start(ctx context.Context, replica Replica, call *relay.Call) (*relay.Exchange, func(), error) {
 	return i.t.r.reach(ctx, replica, call, relay.Hop{
-		Model: replica.Model, Slot: replica.Slot, Epoch: replica.Epoch, Digest: replica.Digest,
+		Model: replica.asked(), Slot: replica.Slot, Epoch: replica.Epoch, Digest: replica.Digest,
 		Key: i.t.key.ID, RequestID: i.t.id, Session: i.query.Root,
 	}, i.waiting(replica))
 }
@@ -290,7 +290,7 @@ func (i *inference) start(ctx context.Context, replica Replica, call *relay.Call
 // reach sends a call to a replica of this node, of another one, or to a provider.
 // The returned function frees the way.
 func (r *Router) reach(ctx context.Context, replica Replica, call *relay.Call, hop relay.Hop, wait relay.Wait) (*relay.Exchange, func(), error) {
-	if replica.Provider != nil {
+	if replica.abroad() {
 		return r.reachOutside(ctx, replica, call, wait)
 	}
 	if !replica.Local {
@@ -300,7 +300,7 @@ func (r *Router) reach(ctx context.Context, replica Replica, call *relay.Call, h
 		}
 		return x, x.Close, nil
 	}
-	target, release, err := r.target(replica.Model, replica.Epoch, replica.Digest)
+	target, release, err := r.target(hop.Model, replica.Epoch, replica.Digest)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -309,7 +309,9 @@ func (r *Router) reach(ctx context.Context, replica Replica, call *relay.Call, h
 		release()
 		return nil, nil, err
 	}
-	r.remember(conversation{replica.Model, replica.Slot, hop.Session}, x.Status, hop.Key, call.Path, call.Body)
+	if replica.Provider == nil {
+		r.remember(conversation{replica.Model, replica.Slot, hop.Session}, x.Status, hop.Key, call.Path, call.Body)
+	}
 	return x, func() { x.Close(); release() }, nil
 }
 
@@ -340,7 +342,7 @@ var (
 // one, or a provider, is never given up: its connection tells of its end.
 func (i *inference) lost(replica Replica) error {
 	r := i.t.r
-	if replica.Local || replica.Provider != nil {
+	if replica.Local || replica.abroad() {
 		return nil
 	}
 	if r.cfg.Alive != nil && !r.cfg.Alive(replica.Peer) {

@@ -116,6 +116,17 @@ func label(view ModelView, replica Replica) string {
 	return view.Model.Name
 }
 
+// abroad says that a replica is reached outside the mesh from this node.
+func (c *Replica) abroad() bool { return c.Provider != nil && !c.Sponsored }
+
+// asked is the model that its holder is asked for.
+func (c *Replica) asked() string {
+	if c.Sponsored {
+		return c.Pattern
+	}
+	return c.Model
+}
+
 // family is what stands for a replica's model where it must not be of a client's
 // choosing.
 func (c *Replica) family() string {
@@ -128,7 +139,10 @@ func (c *Replica) family() string {
 // shares is the model of a replica that has its load for itself: a provider has it
 // for all its models together.
 func (c *Replica) shares() string {
-	if c.Provider != nil {
+	switch {
+	case c.Sponsored:
+		return hostPrefix + c.Provider.ID
+	case c.Provider != nil:
 		return ""
 	}
 	return c.Model
@@ -136,7 +150,10 @@ func (c *Replica) shares() string {
 
 // paidTo is the provider of an answer, for accounting, and the node.
 func (c *Replica) paidTo() (provider, node string) {
-	if c.Provider != nil {
+	switch {
+	case c.Sponsored:
+		return c.Provider.ID, c.Peer
+	case c.Provider != nil:
 		return c.Provider.ID, ""
 	}
 	return "", c.Peer
@@ -354,10 +371,10 @@ func (i *inference) usable(view ModelView) (ModelView, *openai.Error) {
 }
 
 func (i *inference) unfit(view ModelView, c Replica, now time.Time) *openai.Error {
-	if !i.t.key.AllowsNode(nil) {
+	if !i.t.key.AllowsNode(c.Labels) {
 		return noNodeRight(view)
 	}
-	if closed := i.t.r.outside.closed(c.Provider, now); closed != nil {
+	if closed := i.t.r.outside.closed(c.Provider, now); closed != nil && c.abroad() {
 		return closed.shown(view)
 	}
 	return i.lacking(view.Model, c.Lacks)

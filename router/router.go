@@ -48,6 +48,8 @@ type Replica struct {
 	Provider *catalog.Provider
 	Theirs   string // what the provider calls the model
 	Pattern  string // by which it answers for it
+	// Sponsored: it is reached as a replica of Peer, which passes requests on.
+	Sponsored bool
 }
 
 // ModelView is a model with what serves it now.

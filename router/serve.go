@@ -30,7 +30,7 @@ var errEngineKey = errors.New("the engine refuses the key of its own node")
 // startEngine sends call to an engine of this node. An engine that refuses our
 // key is none that we started: its answer is no client's business.
 func (r *Router) startEngine(ctx context.Context, t relay.Target, call *relay.Call, wait relay.Wait) (*relay.Exchange, error) {
-	x, err := r.engines.Start(ctx, t, call, wait)
+	x, err := r.startTarget(ctx, t, call, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -94,10 +94,12 @@ func (r *Router) relayInbound(in *relay.Inbound, route route, target relay.Targe
 		return r.notStarted(ctx, in, err)
 	}
 	defer x.Close()
-	r.remember(conversation{in.Hop.Model, target.Slot, in.Hop.Session}, x.Status, in.Hop.Key, route.path, body)
+	if target.Host == nil {
+		r.remember(conversation{in.Hop.Model, target.Slot, in.Hop.Session}, x.Status, in.Hop.Key, route.path, body)
+	}
 	answer := relay.Pump(x, in, relay.Options{
 		Dialect: route.dialect,
-		Failure: func(error) *openai.Error { return brokeOff(in.Hop.Model) },
+		Failure: func(error) *openai.Error { return brokeOff(shownModel(in.Hop.Model)) },
 		Origin:  openai.Origin{Node: r.cfg.Node, RequestID: in.Hop.RequestID},
 		Now:     r.now,
 	})

@@ -26,6 +26,9 @@ type Provider struct {
 	Parallel     int               `json:"parallel"` // requests at once from each node; 0: no bound
 	Native       List[string]      `json:"native"`   // APIs that it speaks beside chat completions
 	InFlight     int               `json:"in_flight"`
+	Sponsor      string            `json:"sponsor"` // node that looks after it: it is a host; empty: it is none
+	Direct       bool              `json:"direct"`  // the other nodes reach it themselves
+	Kind         string            `json:"kind"`    // of a host: ollama, lmstudio, llama-server, vllm, openai; empty: not known
 	Problem      string            `json:"problem"` // why it is not used; empty: it is
 }
 
@@ -51,6 +54,8 @@ type ProviderRequest struct {
 	AllowPrivate *bool         `json:"allow_private"`
 	Parallel     *int          `json:"parallel"`
 	Native       *List[string] `json:"native"`
+	Sponsor      *string       `json:"sponsor"` // name or peer ID; empty: none
+	Direct       *bool         `json:"direct"`
 }
 
 // ProviderAnswer is a provider as it is after a change.

@@ -36,10 +36,10 @@ Examples:
 
 // providerFlags are what `providers set` was given.
 type providerFlags struct {
-	url, keyFile, caFile, held     string
-	models, native                 []string
-	priority, parallel             int
-	insecure, allowPrivate, noKeys bool
+	url, keyFile, caFile, held, sponsor    string
+	models, native                         []string
+	priority, parallel                     int
+	insecure, allowPrivate, noKeys, direct bool
 }
 
 func newProviderSet() *cobra.Command {
@@ -56,8 +56,13 @@ Models are names in which '*' stands for anything, or NAME=THEIRS for a model th
 provider calls THEIRS. --use-for-held says whether it answers for models of the mesh too:
 never; last, when no replica has room; or equal, as one among the replicas.
 
+With --sponsor NODE it is a host: an Ollama, LM Studio, llama-server or vLLM on a machine that
+cannot be a box of the mesh. The node looks each 3 s at what it has and how busy it is, and
+passes requests on. Without --models it answers for all that it lists.
+
 Examples:
   llmgw providers set openai --url https://api.openai.com/v1 --key-file key.txt --models 'gpt-*'
+  llmgw providers set desk --url http://192.168.1.20:11434 --allow-private --sponsor box-a
   llmgw providers set lab --url https://10.0.0.7:8770 --allow-private --ca-file lab.pem --key-file - --models '*'
   llmgw providers set openai --parallel 20 --priority 5`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -90,6 +95,8 @@ func (f *providerFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.insecure, "insecure", false, "do not check its certificate")
 	flags.BoolVar(&f.allowPrivate, "allow-private", false, "it may be at a private address, and there be plain http")
 	flags.IntVar(&f.parallel, "parallel", 0, "requests that each box has there at once; 0: no bound")
+	flags.StringVar(&f.sponsor, "sponsor", "", "node that looks after it, which makes it a host; empty: none")
+	flags.BoolVar(&f.direct, "direct", false, "of a host: the other boxes reach it themselves, not through its sponsor")
 	flags.StringSliceVar(&f.native, "native", nil, "APIs that it speaks beside chat completions: responses, messages, tokenize")
 }
 
@@ -106,6 +113,8 @@ func (f *providerFlags) request(cmd *cobra.Command, name string) (ui.ProviderReq
 	named(&r.Insecure, &f.insecure, given("insecure"))
 	named(&r.AllowPrivate, &f.allowPrivate, given("allow-private"))
 	named(&r.Parallel, &f.parallel, given("parallel"))
+	named(&r.Sponsor, &f.sponsor, given("sponsor"))
+	named(&r.Direct, &f.direct, given("direct"))
 	models, native := ui.List[string](f.models), ui.List[string](f.native)
 	named(&r.Models, &models, given("models"))
 	named(&r.Native, &native, given("native"))
@@ -178,10 +187,22 @@ func printProviders(w io.Writer, providers []ui.Provider) {
 			busy += fmt.Sprintf("/%d", p.Parallel)
 		}
 		rows = append(rows, []string{p.Name, p.URL, orDash(strings.Join(keys, ", ")), orDash(joinComma(p.Models)),
-			fmt.Sprint(p.Priority), p.UseForHeld, p.Certificate, busy, orDash(p.Problem)})
+			fmt.Sprint(p.Priority), p.UseForHeld, p.Certificate, orDash(sponsorText(p)), busy, orDash(p.Problem)})
 	}
-	table(w, []string{"PROVIDER", "URL", "KEYS", "MODELS", "PRIORITY", "HELD", "CERTIFICATE", "BUSY", "PROBLEM"}, rows,
+	table(w, []string{"PROVIDER", "URL", "KEYS", "MODELS", "PRIORITY", "HELD", "CERTIFICATE", "HOST OF", "BUSY", "PROBLEM"}, rows,
 		"no providers; set one with: llmgw providers set NAME --url URL --key-file FILE --models PATTERN")
+}
+
+// sponsorText is the node that a host belongs to, and what the host runs.
+func sponsorText(p ui.Provider) string {
+	text := p.Sponsor
+	if p.Kind != "" {
+		text += " (" + p.Kind + ")"
+	}
+	if p.Direct {
+		text += ", direct"
+	}
+	return text
 }
 
 func removeProvider(cmd *cobra.Command, args []string) error {

@@ -31,6 +31,7 @@ const (
 	cellProviderHeld     = "held"
 	cellProviderParallel = "parallel"
 	cellProviderNative   = "native"
+	cellProviderHost     = "host"
 	providerKeyPrefix    = "key/"
 )
 
@@ -116,6 +117,16 @@ type Provider struct {
 	// Native are the APIs that it speaks beside chat completions; requests in
 	// others are translated.
 	Native []Ability `json:"native,omitempty"`
+	// Sponsor is the peer ID of the node that looks after it, which makes it a
+	// host: an engine on a machine that cannot be a node. Direct: the other nodes
+	// reach it themselves, not through the sponsor.
+	Sponsor string `json:"sponsor,omitempty"`
+	Direct  bool   `json:"direct,omitempty"`
+}
+
+type providerHost struct {
+	Sponsor string `cbor:"1,keyasint"`
+	Direct  bool   `cbor:"2,keyasint,omitempty"`
 }
 
 // NativeAbilities are those that Native may name.
@@ -236,6 +247,8 @@ func (p *Provider) Check() error {
 		return fail("priority", "is %d: want %d to %d", p.Priority, -MaxProviderPriority, MaxProviderPriority)
 	case p.Held != HeldNever && p.Held != HeldLast && p.Held != HeldEqual:
 		return fail("use for held models", "is %q: want never, %s or %s", p.Held, HeldLast, HeldEqual)
+	case p.Direct && p.Sponsor == "":
+		return fail("direct", "is for a host with a sponsor")
 	case p.Parallel < 0 || p.Parallel > maxProviderParallel:
 		return fail("parallel", "is %d: want 0 to %d", p.Parallel, maxProviderParallel)
 	}
@@ -433,6 +446,9 @@ func (p *Provider) cells() map[string]any {
 	if len(p.Native) > 0 {
 		cells[cellProviderNative] = slices.Clone(p.Native)
 	}
+	if p.Sponsor != "" || p.Direct {
+		cells[cellProviderHost] = providerHost{p.Sponsor, p.Direct}
+	}
 	for i, k := range p.Keys {
 		cells[providerKeyPrefix+k.ID] = providerKeyCell{k.Secret.Reveal(), Origin(p.URL), i}
 	}
@@ -443,10 +459,12 @@ func providerFromRow(id string, row crdt.Row) (Provider, error) {
 	p := Provider{ID: id}
 	var target providerTarget
 	var trust providerTrust
-	err := errors.Join(decode(row, cellProviderTarget, &target), decode(row, cellProviderTrust, &trust),
+	var host providerHost
+	err := errors.Join(decode(row, cellProviderTarget, &target), decode(row, cellProviderTrust, &trust), decode(row, cellProviderHost, &host),
 		decode(row, cellProviderModels, &p.Models), decode(row, cellProviderPriority, &p.Priority),
 		decode(row, cellProviderHeld, &p.Held), decode(row, cellProviderParallel, &p.Parallel), decode(row, cellProviderNative, &p.Native))
 	p.URL, p.Private, p.CA, p.Insecure = target.URL, target.Private, trust.CA, trust.Insecure
+	p.Sponsor, p.Direct = host.Sponsor, host.Direct
 	places := map[string]int{}
 	for cell, value := range row.Cells {
 		keyID, ok := strings.CutPrefix(cell, providerKeyPrefix)

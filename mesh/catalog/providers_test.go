@@ -31,7 +31,7 @@ func TestAProviderIsKeptAsItWasSet(t *testing.T) {
 	b := newBox(t)
 	want := Provider{
 		ID: "open.ai", URL: "https://api.example/v1", Keys: KeysOf([]string{providerSecret, "sk-other"}), Priority: -3, Held: HeldEqual, Parallel: 7,
-		Models: []ProviderModel{{Pattern: "gpt-*"}, {Pattern: "fast", Theirs: "vendor/fast:2"}}, Native: []Ability{AbilityResponses}, Insecure: true,
+		Models: []ProviderModel{{Pattern: "gpt-*"}, {Pattern: "fast", Theirs: "vendor/fast:2"}}, Native: []Ability{AbilityResponses}, Insecure: true, Sponsor: "12D3-x", Direct: true,
 	}
 	setProvider(t, b, "Open.AI", func(p *Provider) { *p = want })
 	if diff := cmp.Diff(want, theProvider(t, b, "OPEN.ai")); diff != "" {
@@ -129,6 +129,7 @@ func TestProvidersThatCannotBeAreRefused(t *testing.T) {
 		"pattern with a name":  func(p *Provider) { p.Models = []ProviderModel{{Pattern: "a*", Theirs: "b"}} },
 		"name with a line end": func(p *Provider) { p.Models = []ProviderModel{{Pattern: "a", Theirs: "b\nc"}} },
 		"held":                 func(p *Provider) { p.Held = "sometimes" },
+		"direct, no sponsor":   func(p *Provider) { p.Direct = true },
 		"parallel":             func(p *Provider) { p.Parallel = -1 },
 		"priority":             func(p *Provider) { p.Priority = MaxProviderPriority + 1 },
 		"native":               func(p *Provider) { p.Native = []Ability{AbilityImages} },

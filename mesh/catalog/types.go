@@ -348,6 +348,7 @@ type Presence struct {
 	Fetches   []FetchStatus   `json:"fetches,omitempty"`
 	Wants     []Want          `json:"wants,omitempty"` // by model
 	Stopping  bool            `json:"stopping,omitempty"`
+	Hosts     []HostStatus    `json:"hosts,omitempty"` // that it sponsors
 	// Complete: engines and weights are told. A daemon that has just started
 	// is heard before it knows them; what it does not tell then it may have.
 	Complete bool   `json:"complete"`

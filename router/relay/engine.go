@@ -8,9 +8,11 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+
+	"llmgw/mesh/catalog"
 )
 
-// Target is an engine of this node that serves a replica.
+// Target is an engine that serves a replica of this node.
 type Target struct {
 	URL    string // http://127.0.0.1:port
 	Key    string // the engine's own key; never leaves this node
@@ -23,6 +25,9 @@ type Target struct {
 	// whose idle connections cost nothing: llama-server's hold a thread each
 	// of a pool that is hardly larger than its number of slots.
 	KeepAlive bool
+	// Host is set when it is none of this node's engines but one on a machine that
+	// the node sponsors; URL and Key are in there.
+	Host *catalog.Provider
 }
 
 // maxIdle bounds the kept connections of one engine.

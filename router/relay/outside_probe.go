@@ -153,6 +153,22 @@ func (o *Outside) get(ctx context.Context, p *catalog.Provider, key catalog.Secr
 	return o.startOn(ctx, conn, call, nil)
 }
 
+// Get asks a provider, with its first key, for a document of at most limit bytes.
+// path is as this node's own API has it: /v1/models, or one beside /v1.
+func (o *Outside) Get(ctx context.Context, p *catalog.Provider, path string, limit int) (status int, body []byte, err error) {
+	var key catalog.Secret
+	if len(p.Keys) > 0 {
+		key = p.Keys[0].Secret
+	}
+	x, err := o.get(ctx, p, key, path)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer x.Close()
+	body, err = x.Hold(limit)
+	return x.Status, body, err
+}
+
 // IsCertificate reports a provider that did not prove to be who it should be.
 func IsCertificate(err error) bool {
 	var bad *tls.CertificateVerificationError
