@@ -1,204 +1,130 @@
 package lab
 
 import (
-	"bytes"
-	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httputil"
-	"net/url"
-	"os"
-	"sync"
+	"strings"
 	"testing"
-	"time"
 )
 
-// The load of the benchmark: streams of 64 tokens, one token each 5 ms, 64
-// streams at once. A round is long enough that the kernel's clock tick of
-// 10 ms is far below 1 % of what is measured.
-const (
-	benchTokens   = 64
-	benchInterval = 5 // milliseconds
-	benchAtOnce   = 64
-	benchRound    = 512 // streams of one target in one round
-)
-
-// proxyPort is where the plain proxy listens on box b.
-const proxyPort = 9000
-
-// benchTarget is one way from the client to the engine.
-type benchTarget struct {
-	name string
-	at   *API
-	pids []int // processes whose CPU counts: neither engine nor client
-	cpu  time.Duration
-	wall time.Duration
-	n    int
+// benchStage is the usual scene with a simulated model on b and everything that
+// the relay is compared with beside its engine.
+type benchStage struct {
+	scene
+	key    string
+	engine *Engine
+	proxy  *benchTarget
+	nginx  *benchTarget // nil: see notes
+	notes  []string
 }
 
-// BenchmarkRelay measures CPU time per stream of
-//
-//	proxy: a plain net/http reverse proxy on the holder that buffers the body,
-//	local: our daemon on the holder, to its own engine,
-//	mesh:  our daemon on another box, over the mesh to the holder; both count,
-//
-// in turns, against one simulated engine, so that what the machine does
-// meanwhile falls on all three. The daemons' idle work is in their numbers.
-func BenchmarkRelay(b *testing.B) {
+func newBenchStage(b *testing.B, sim Sim) *benchStage {
+	b.Helper()
 	s := newScene(b)
 	s.a.Start()
 	s.b.Start()
 	s.b.Join(s.a)
-	s.serveSim("sim", Sim{Tokens: benchTokens, IntervalMS: benchInterval})
-	key := s.key()
-	engine := s.b.Engine(SimEngine)
-	proxy := s.startProxy(engine)
-	targets := []*benchTarget{
-		{name: "proxy", at: s.laptop.API(s.b, engine.Key()), pids: []int{proxy}},
-		{name: "local", at: s.atB(key), pids: []int{s.b.PID()}},
-		{name: "mesh", at: s.atA(key), pids: []int{s.a.PID(), s.b.PID()}},
+	s.serveSim("sim", sim)
+	st := &benchStage{scene: s, key: s.key(), engine: s.b.Engine(SimEngine)}
+	st.proxy = s.proxy(st.engine)
+	var why string
+	if st.nginx, why = s.nginx(st.engine); why != "" {
+		st.notes = append(st.notes, why)
 	}
-	targets[0].at.Base = fmt.Sprintf("http://%s:%d", s.b.IP(), proxyPort)
-	for _, t := range targets { // warm: connections, heap, the page cache
-		t.round(b, benchAtOnce)
-		t.cpu, t.wall, t.n = 0, 0, 0
-	}
-	for b.Loop() {
-		for _, t := range targets {
-			t.round(b, benchRound)
-		}
-	}
-	report(b, targets)
+	return st
 }
 
-func report(b *testing.B, targets []*benchTarget) {
-	b.Helper()
-	base := targets[0].perStream()
+// local is our daemon on the holder, mesh is our daemon on another box: both
+// count there, with what they do in idleness.
+func (st *benchStage) local(name, key string) *benchTarget {
+	return &benchTarget{name: name, at: st.atB(key), pids: []int{st.b.PID()}}
+}
+
+func (st *benchStage) mesh() *benchTarget {
+	return &benchTarget{name: "mesh", at: st.atA(st.key), pids: []int{st.a.PID(), st.b.PID()}}
+}
+
+// direct asks the engine itself, from its own box.
+func (st *benchStage) direct() *benchTarget {
+	return &benchTarget{name: "engine itself", at: &API{HTTP: st.b.Client(), Base: st.engine.URL(), Key: st.engine.Key()}}
+}
+
+// present leaves out what is not there.
+func present(targets ...*benchTarget) (out []*benchTarget) {
 	for _, t := range targets {
-		b.ReportMetric(t.perStream(), t.name+"-cpu-ms/stream")
-		b.Logf("%-5s %6.3f ms CPU a stream, %5.2f x proxy, %d streams, %.0f streams/s",
-			t.name, t.perStream(), t.perStream()/base, t.n, float64(t.n)/t.wall.Seconds())
+		if t != nil {
+			out = append(out, t)
+		}
 	}
-	for _, t := range targets[1:] {
-		b.ReportMetric(t.perStream()/base, t.name+"/proxy")
-	}
+	return out
 }
 
-func (t *benchTarget) perStream() float64 {
-	return t.cpu.Seconds() * 1000 / float64(t.n)
-}
-
-// round runs n streams, benchAtOnce at a time, and adds what they cost.
-func (t *benchTarget) round(b *testing.B, n int) {
+// benchBody is a request for a stream, with a prompt of so many bytes.
+func benchBody(b *testing.B, promptBytes int, more map[string]any) string {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	before, began := t.spent(b), time.Now()
-	work := make(chan struct{}, n)
-	for range n {
-		work <- struct{}{}
+	text := strings.Repeat("All work and no play. ", promptBytes/22+1)[:promptBytes]
+	raw, err := json.Marshal(Chat("sim", text, true, more))
+	if err != nil {
+		b.Fatal(err)
 	}
-	close(work)
-	errs := make(chan error, n)
-	var wg sync.WaitGroup
-	for range benchAtOnce {
-		wg.Go(func() {
-			for range work {
-				errs <- drain(ctx, t.at)
-			}
-		})
-	}
-	wg.Wait()
-	close(errs)
-	for err := range errs {
-		if err != nil {
-			b.Fatalf("%s: %v", t.name, err)
-		}
-	}
-	t.cpu += t.spent(b) - before
-	t.wall += time.Since(began)
-	t.n += n
+	return string(raw)
 }
 
-// drain takes one stream and counts its events without decoding them: the
-// client shares the machine with what is measured.
-func drain(ctx context.Context, at *API) error {
-	st, err := at.Stream(ctx, "/v1/chat/completions", Chat("sim", "Hi", true, nil))
-	if err != nil {
-		return err
+// BenchmarkRelay measures CPU time per stream of 64 tokens, one each 5 ms, 64
+// streams at once, of
+//
+//	proxy: a plain net/http reverse proxy on the holder that buffers the body,
+//	nginx and sglang-router beside it,
+//	local: our daemon on the holder, to its own engine,
+//	limited: the same with a key that has limits and budgets at two levels,
+//	mesh:  our daemon on another box, over the mesh to the holder; both count.
+func BenchmarkRelay(b *testing.B) {
+	st := newBenchStage(b, Sim{Tokens: 64, IntervalMS: 5})
+	sglang, why := st.sglang(st.engine)
+	if why != "" {
+		st.notes = append(st.notes, why)
 	}
-	defer st.Close()
-	raw, err := io.ReadAll(st.read)
-	if err != nil {
-		return err
+	limited := st.a.CLI("keys", "new", "limited", "--rpm", "900k", "--tpm", "900M", "--parallel", "4000",
+		"--budget-tokens-day", "900M", "--budget-tokens-month", "900M")
+	answersWithinBench(b, st.atB(limited))
+	direct, local, metered, mesh := st.direct(), st.local("local", st.key), st.local("limited", limited), st.mesh()
+	load := benchLoad{body: benchBody(b, 2, nil), streams: 256, atOnce: 64, tokens: 64, rounds: 9}
+	for b.Loop() {
+		load.run(b, present(direct, st.proxy, st.nginx, sglang, local, metered, mesh))
 	}
-	if n := bytes.Count(raw, []byte("data: {")); n < benchTokens || !bytes.HasSuffix(bytes.TrimSpace(raw), []byte("data: [DONE]")) {
-		return fmt.Errorf("a stream of %d events ends with %q", n, raw[max(0, len(raw)-100):])
+	table := newBenchTable("relay: streams of 64 tokens, one each 5 ms, 64 at once", "", "CPU ms/stream", "x proxy", "first byte ms", "added", "events/write", "streams/s")
+	for _, t := range present(direct, st.proxy, st.nginx, sglang, local, metered, mesh) {
+		t.tell(table, st.proxy, direct)
 	}
-	return nil
+	added := local.each(firstOf) - direct.each(firstOf)
+	table.row()
+	table.row("", "is", "target")
+	table.row("local / proxy", times(local.over(st.proxy)), verdict(local.over(st.proxy), 0.8))
+	if st.nginx != nil {
+		table.row("local / nginx", times(local.over(st.nginx)), verdict(local.over(st.nginx), 1.3))
+	}
+	table.row("local, first byte added", ms(added), verdict(added, 1)+" ms")
+	table.row("mesh / proxy", times(mesh.over(st.proxy)), verdict(mesh.over(st.proxy), 1.8))
+	if sglang != nil {
+		table.row("local / sglang-router", times(local.over(sglang)), verdict(local.over(sglang), 0.7))
+	}
+	table.row("limited / local", times(metered.over(local)), verdict(metered.over(local), 1.05))
+	table.print(b, st.notes...)
+	b.ReportMetric(local.over(st.proxy), "local/proxy")
+	b.ReportMetric(mesh.over(st.proxy), "mesh/proxy")
+	b.ReportMetric(metered.over(local), "limited/local")
 }
 
-func (t *benchTarget) spent(b *testing.B) time.Duration {
-	b.Helper()
-	var sum time.Duration
-	for _, pid := range t.pids {
-		p, err := ReadProcess(pid)
-		if err != nil {
-			b.Fatal(err)
-		}
-		sum += p.CPU
+// tell adds a target's line to a table.
+func (t *benchTarget) tell(table *benchTable, proxy, direct *benchTarget) {
+	first := t.each(firstOf)
+	if len(t.pids) == 0 {
+		table.row(t.name, "-", "-", ms(first), "-", "-", fmt.Sprintf("%.0f", t.each(perSecOf)))
+		return
 	}
-	return sum
-}
-
-// startProxy runs the plain proxy as a process of its own on box b.
-func (s scene) startProxy(e *Engine) (pid int) {
-	s.tb.Helper()
-	cmd, err := Helper("proxy")
-	if err != nil {
-		s.tb.Fatal(err)
+	added := "-"
+	if direct != nil {
+		added = ms(first - direct.each(firstOf))
 	}
-	cmd.Env = append(cmd.Env, "PROXY_TO="+e.URL())
-	cmd.Stderr = os.Stderr
-	if err := s.b.start(cmd); err != nil {
-		s.tb.Fatal(err)
-	}
-	go func() { _ = cmd.Wait() }()
-	at := s.laptop.API(s.b, e.Key())
-	at.Base = fmt.Sprintf("http://%s:%d", s.b.IP(), proxyPort)
-	Eventually(s.tb, startTimeout, "the plain proxy answers", func() (bool, string) {
-		got, err := at.Ask(context.Background(), "GET", "/health", nil)
-		return err == nil && got.Status == 200, fmt.Sprint(got, err)
-	})
-	return cmd.Process.Pid
-}
-
-// plainProxy is what anybody would write: the body read whole, as ours is, then
-// the standard library's reverse proxy with immediate flushes.
-func plainProxy() int {
-	to, err := url.Parse(os.Getenv("PROXY_TO"))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "proxy:", err)
-		return 1
-	}
-	proxy := &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
-		FlushInterval: -1,
-		Transport:     &http.Transport{MaxIdleConnsPerHost: 2 * benchAtOnce, DisableCompression: true},
-	}
-	err = http.ListenAndServe(fmt.Sprintf("0.0.0.0:%d", proxyPort), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-		proxy.ServeHTTP(w, r)
-	}))
-	if !errors.Is(err, http.ErrServerClosed) {
-		fmt.Fprintln(os.Stderr, "proxy:", err)
-	}
-	return 1
+	table.row(t.name, ms(t.each(cpuOf)), times(t.over(proxy)), ms(first), added, fmt.Sprintf("%.1f", t.each(perCallOf)), fmt.Sprintf("%.0f", t.each(perSecOf)))
 }

@@ -20,7 +20,7 @@ const (
 	gatherGap = gatherTime * 3 / 4
 	// gatherAfter is how many reads of a stream come before its first wait, so
 	// that what a person sees first comes at once.
-	gatherAfter = 4
+	gatherAfter = 2
 	// atHand is the most that a read takes whose bytes were there.
 	atHand = 500 * time.Microsecond
 )
