@@ -12,8 +12,8 @@ import (
 	"llmgw/ui"
 )
 
-// Export writes what admins made of this mesh, without secrets: settings, models
-// and what is said of nodes.
+// Export writes what admins made of this mesh, without secrets: settings, tenants,
+// projects, models, prices, routes and what is said of nodes.
 func (a admin) Export(context.Context) (ui.Document, error) {
 	d, err := a.export()
 	if err != nil {
@@ -43,7 +43,7 @@ func (a admin) export() (document, error) {
 			d.Nodes[v.spell(id)] = nodeDocOf(s)
 		}
 	}
-	return d, nil
+	return d, errors.Join(a.exportGroups(&d), a.exportPrices(&d), a.exportRoutes(&d))
 }
 
 func nodeDocOf(s catalog.NodeSettings) nodeDoc {
@@ -88,7 +88,7 @@ func (a admin) Apply(ctx context.Context, r ui.ApplyRequest) (ui.ApplyResult, er
 		return ui.ApplyResult{}, err
 	}
 	p := &plan{admin: a, view: v, prune: r.Prune}
-	if err := errors.Join(p.settings(d), p.models(d), p.nodes(d)); err != nil {
+	if err := errors.Join(p.settings(d), p.groups(d), p.models(d), p.prices(d), p.routes(d), p.nodes(d)); err != nil {
 		return ui.ApplyResult{}, badDocument(err)
 	}
 	out := ui.ApplyResult{DryRun: r.DryRun, Changes: p.changes, Warnings: p.warnings}

@@ -219,6 +219,7 @@ func TestADocumentRestoresAnyModel(t *testing.T) {
 func FuzzParseDocument(f *testing.F) {
 	f.Add(wholeMesh)
 	f.Add("version: 1\nsettings: {a: [b, c]}\n")
+	f.Add(wholeAccess)
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := parseDocument(text)
 		if err != nil {

@@ -21,8 +21,12 @@ import (
 type document struct {
 	Version  int                  `yaml:"version"`
 	Settings map[string]plainText `yaml:"settings,omitempty"` // by key
+	Tenants  map[string]groupDoc  `yaml:"tenants,omitempty"`  // by name
+	Projects map[string]groupDoc  `yaml:"projects,omitempty"` // by name
 	Models   map[string]modelDoc  `yaml:"models,omitempty"`   // by name
-	Nodes    map[string]nodeDoc   `yaml:"nodes,omitempty"`    // by name or peer ID
+	Prices   []priceDoc           `yaml:"prices,omitempty"`
+	Routes   map[string]routeDoc  `yaml:"routes,omitempty"` // by name
+	Nodes    map[string]nodeDoc   `yaml:"nodes,omitempty"`  // by name or peer ID
 }
 
 // modelDoc is a model as a person writes it, here and in a config file.
@@ -153,14 +157,20 @@ func parseDocument(text string) (document, error) {
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return document{}, errors.New("more follows after the first document")
 	}
+	return d, errors.Join(oneEach("models", d.Models), oneEach("routes", d.Routes), oneEach("tenants", d.Tenants), oneEach("projects", d.Projects))
+}
+
+// oneEach refuses two names of a section that mean one thing.
+func oneEach[T any](section string, of map[string]T) error {
 	folded := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(d.Models)) {
-		if other, ok := folded[catalog.FoldName(name)]; ok {
-			return document{}, fmt.Errorf("models %q and %q are one: names are matched without case", other, name)
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		plain := catalog.FoldName(strings.TrimSpace(name))
+		if other, ok := folded[plain]; ok {
+			return fmt.Errorf("%s %q and %q are one: names are matched without case", section, other, name)
 		}
-		folded[catalog.FoldName(name)] = name
+		folded[plain] = name
 	}
-	return d, nil
+	return nil
 }
 
 func (d document) text() (string, error) {

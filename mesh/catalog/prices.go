@@ -3,7 +3,6 @@ package catalog
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -94,22 +93,16 @@ func priceFromRow(key crdt.Key, row crdt.Row) (Price, error) {
 // SetPrice writes the kinds that p names and leaves the others as they are.
 // Errors: *PriceError, *NameError, or one of the store.
 func (c *Catalog) SetPrice(p Price) error {
+	if err := CheckPrice(p); err != nil {
+		return err
+	}
 	key, err := priceKey(p.Model, p.Provider)
 	if err != nil {
 		return err
 	}
-	if len(p.Micros) == 0 {
-		return &PriceError{"no price was given"}
-	}
 	cells := map[string]any{}
-	for _, kind := range slices.Sorted(maps.Keys(p.Micros)) {
-		if !slices.Contains(PriceKinds(), kind) {
-			return &PriceError{fmt.Sprintf("no price is named %q: there are %s", kind, joined(PriceKinds()))}
-		}
-		if p.Micros[kind] > crdt.MaxAmount {
-			return &PriceError{fmt.Sprintf("the price of %s is above %d", kind, uint64(crdt.MaxAmount))}
-		}
-		cells[string(kind)] = p.Micros[kind]
+	for kind, micros := range p.Micros {
+		cells[string(kind)] = micros
 	}
 	_, err = c.store.Update(func(tx *store.Tx) error { return writeSet(tx, key, nil, cells) })
 	if err != nil {
