@@ -81,6 +81,11 @@ chaos: build ## Hurt five real boxes at random under load; the last line is the 
 	@report=$$(mktemp); MINUTES=$(MINUTES) LLMGW_CHAOS_REPORT=$$report packaging/dev/test.sh -run 'TestChaos$$' ./node/lab; \
 	code=$$?; cat $$report; rm -f $$report; exit $$code
 
+.PHONY: limits
+limits: build ## Offer limits ten times what they let through, on eight boxes, and cut them in two (root)
+	@LIMITS=full $(GO) test -count=1 -timeout 20m -v -run 'TestLimits$$' ./node/lab | grep -v -e '^=== ' -e '^--- PASS' -e '^PASS' -e '^ok '; \
+	exit $${PIPESTATUS[0]}
+
 .PHONY: clean
 clean: ## Remove what was built and the state of make run
 	rm -rf bin .run $(WEB)/node_modules
