@@ -48,19 +48,54 @@ func (i *inference) lacking(m catalog.Model, lacks []catalog.Ability) *openai.Er
 
 // bound says whether the answer may be as long as the client asks.
 func (i *inference) bound(view ModelView) *openai.Error {
-	if !i.generates() {
-		return nil
-	}
 	_, e := i.capOf(view)
 	return e
 }
 
 // generates says that the answer is text of the model.
 func (i *inference) generates() bool {
-	return i.own.dialect == openai.Chat || i.own.dialect == openai.Responses || i.own.dialect == openai.Messages
+	switch i.own.dialect {
+	case openai.Chat, openai.Responses, openai.Messages:
+		return i.t.route.streams
+	}
+	return false
 }
 
-// capOf is the most tokens that the answer may have; 0: it is not known.
-func (i *inference) capOf(view ModelView) (int64, *openai.Error) {
-	return openai.EffectiveCap(&i.own.req, int64(view.Model.Limits.MaxOutput), view.context(), int64(i.query.Tokens))
+// capOf is the most tokens that one answer may have; 0: it is not known, or there
+// is none. A translation may read what the scan does not, so both count.
+func (i *inference) capOf(view ModelView) (most int64, e *openai.Error) {
+	if !i.generates() {
+		return 0, nil
+	}
+	for _, shape := range []*shaped{&i.own, i.other, i.called} {
+		if shape == nil {
+			continue
+		}
+		n, e := openai.EffectiveCap(&shape.req, shape.dialect, int64(view.Model.Limits.MaxOutput), view.context(), int64(i.query.Tokens))
+		if e != nil {
+			return 0, e
+		}
+		most = max(most, n)
+	}
+	return most, nil
 }
+
+// estimate is the most that a request may use, as far as it says.
+func (i *inference) estimate(view ModelView) (openai.Usage, *openai.Error) {
+	most, e := i.capOf(view)
+	r := &i.own.req
+	u := openai.Usage{Input: uint64(i.query.Tokens), Source: openai.UsageEstimated}
+	answers := max(r.N.N, r.BestOf.N, 1)
+	if i.needs == catalog.AbilityPictures {
+		u.Images = uint64(min(answers, maxAnswers))
+		return u, e
+	}
+	if i.own.path == "/v1/completions" {
+		answers *= int64(max(r.Inputs, 1))
+	}
+	u.Output = uint64(most) * uint64(min(answers, maxAnswers))
+	return u, e
+}
+
+// maxAnswers keeps what clients write from overflowing.
+const maxAnswers = 1 << 20

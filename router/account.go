@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"llmgw/router/limits"
@@ -25,18 +26,18 @@ type account struct {
 }
 
 // admit asks once for the whole request, whatever replicas it takes.
-func (i *inference) admit(ctx context.Context, view ModelView) *openai.Error {
+func (i *inference) admit(ctx context.Context, o offers) *openai.Error {
+	view := o.views[0]
 	r := i.t.r
 	if r.cfg.Quotas == nil || i.account.grant != nil {
 		return nil
 	}
-	most, e := i.capOf(view)
+	estimate, e := i.estimate(view)
 	if e != nil {
 		return e
 	}
 	grant, err := r.cfg.Quotas.Admit(ctx, limits.Request{
-		Key: i.t.key, Model: view.Model.ID, Provider: view.provider(), Stream: i.stream,
-		Estimate: openai.Usage{Input: uint64(i.query.Tokens), Output: uint64(most), Source: openai.UsageEstimated},
+		Key: i.t.key, Model: view.Model.ID, Provider: view.provider(), Payees: payees(o), Stream: i.stream, Estimate: estimate,
 	})
 	var refusal *limits.Refusal
 	switch {
@@ -53,6 +54,18 @@ func (i *inference) admit(ctx context.Context, view ModelView) *openai.Error {
 		return overLimit(refusal)
 	}
 	return nil // ctx has ended
+}
+
+// payees are all who may give the answer: money is set aside for the dearest.
+func payees(o offers) []limits.Payee {
+	var out []limits.Payee
+	for _, c := range o.replicas {
+		provider, _ := c.paidTo()
+		if p := (limits.Payee{Model: c.Model, Provider: provider}); !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // anthropicLimits tells limits as clients of the Messages API know them: with the

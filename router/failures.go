@@ -144,6 +144,13 @@ func wantsForm(kind string) *openai.Error {
 	return e
 }
 
+func noBackground() *openai.Error {
+	return &openai.Error{
+		Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: openai.CodeUnsupported, Param: "background",
+		Message: "background responses are not supported: leave out background, and stream the answer if it takes long",
+	}
+}
+
 // badForm says where a form is broken.
 func badForm(err error) *openai.Error {
 	return &openai.Error{

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"llmgw/mesh/catalog"
 	"llmgw/router/affinity"
 	"llmgw/router/openai"
 	"llmgw/router/relay"
@@ -118,7 +119,7 @@ func (r *Router) HandOver(ctx context.Context, model string, slot int) (done, al
 	for range handAtOnce {
 		workers.Go(func() {
 			for one := range next {
-				if err := r.handOne(ctx, one, others); err != nil {
+				if err := r.handOne(ctx, one, r.mayHave(one.key, view.Model, others)); err != nil {
 					r.cfg.Log.Debug("a conversation was not handed over", slog.String("model", model), slog.Any("error", err))
 					continue
 				}
@@ -140,6 +141,16 @@ func (r *Router) HandOver(ctx context.Context, model string, slot int) (done, al
 	r.metrics.handed.WithLabelValues(outcomeOK).Add(float64(done))
 	r.metrics.handed.WithLabelValues(outcomeBroken).Add(float64(len(left) - done))
 	return done, len(left)
+}
+
+// mayHave leaves of replicas those that may answer a key: a prompt goes nowhere else
+// either. None: the key is revoked.
+func (r *Router) mayHave(key string, m catalog.Model, replicas []Replica) []Replica {
+	info, err := r.cfg.Auth.Find(key)
+	if err != nil || !info.AllowsModel(modelNames(m)...) {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(replicas), func(c Replica) bool { return c.Provider != nil || !info.AllowsNode(c.Labels) })
 }
 
 // handOne has one of the others compute a prompt: an answer of one token.

@@ -193,6 +193,15 @@ func (a fakeAuth) CheckFrom(token string, client netip.Addr) (keys.Info, error) 
 	return info, nil
 }
 
+func (a fakeAuth) Find(id string) (keys.Info, error) {
+	for _, info := range a {
+		if info.ID == id {
+			return info, nil
+		}
+	}
+	return keys.Info{}, keys.ErrNotFound
+}
+
 func (a fakeAuth) AllowsOrigin(origin string) bool {
 	for _, info := range a {
 		if info.AllowsOrigin(origin) {

@@ -53,16 +53,13 @@ func (r *Router) infer(t *request) {
 		return
 	}
 	i, e := t.prepare()
-	if i != nil {
-		i.account.meter.Images = i.needs == catalog.AbilityPictures
-	}
 	switch {
 	case e != nil:
 	case wantsExplanation(t.req.Header):
 		e = i.explain()
 	default:
+		defer i.charge() // first, so that a fault in between holds nothing
 		e = i.run()
-		defer i.charge()
 	}
 	if e != nil && (i == nil || i.stream || !t.out.committed) {
 		t.fail(e)
@@ -85,14 +82,14 @@ func (i *inference) run() *openai.Error {
 		o, e := i.look()
 		if e == nil {
 			// Before the wait: what may not run is not loaded for.
-			e = i.admit(ctx, o.views[0])
+			e = i.admit(ctx, o)
 		}
 		if e == nil && len(o.replicas) == 0 {
 			if _, ok := o.loadable(); ok {
 				o, e = i.awaitReplica(ctx, o)
 			}
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || e == nil && len(o.views) == 0 {
 			i.t.gone()
 			return nil
 		}
@@ -154,6 +151,8 @@ func (i *inference) passFor(ctx context.Context, o offers) (*pass, *openai.Error
 func (i *inference) attempt(ctx context.Context, replica Replica, use *use) error {
 	r := i.t.r
 	defer use.done()
+	// What an attempt before told is not what this one uses.
+	i.account.meter = openai.UsageMeter{Images: i.needs == catalog.AbilityPictures}
 	i.t.model, i.t.server = label(i.view, replica), replica.Node
 	i.t.out.Header().Set(modelHeader, i.view.Model.Name)
 	r.breakers.asks(replica.key(), r.now())
@@ -183,6 +182,10 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 		Usage:    i.own.req.IncludeUsage || shape.into != nil,
 	})
 	use.learn(&i.account.meter)
+	if into != nil && into.heldBack() && answer.Err != nil && ctx.Err() == nil {
+		// The client was sent nothing of it.
+		answer.Began = false
+	}
 	if answer.Began {
 		i.account.engine, i.account.status = &replica, answer.Status
 	}

@@ -35,6 +35,10 @@ func (t *request) prepare() (*inference, *openai.Error) {
 	if i.own.req.Model == "" {
 		return nil, noModel()
 	}
+	if i.own.req.Background.On {
+		// Nobody would count it, and nobody could ask for it again.
+		return nil, noBackground()
+	}
 	i.means = t.r.meaningOf(i.own.req.Model)
 	if p := i.means.params; !p.IsZero() {
 		t.body = openai.Splice(&i.own.req, paramEdits(p)...)

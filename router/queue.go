@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"llmgw/router/affinity"
 	"llmgw/router/openai"
 )
 
@@ -37,6 +36,8 @@ const (
 	askAgain = 200 * time.Millisecond
 	// tellPlace is how often it is told its place.
 	tellPlace = time.Second
+	// keysTried bounds the keys whose room is looked up at once.
+	keysTried = 64
 	// maxServed bounds the keys whose share is remembered.
 	maxServed = 10_000
 	// outputWeight is what a token of an answer counts beside one of a prompt.
@@ -56,14 +57,15 @@ type queue struct {
 // line are the requests for one model.
 type line struct {
 	waiters []*waiter
-	handed  int        // let through, and not yet counted at a replica
-	room    func() int // as the last that came saw the replicas
+	handed  int       // let through, and not yet counted at a replica
+	polled  time.Time // when those who wait last had it looked at
 }
 
 type waiter struct {
 	key   string
 	band  band
 	since time.Time
+	room  func() int    // at the replicas that may answer it, as they are now
 	ready chan struct{} // closed when it may go
 }
 
@@ -88,8 +90,8 @@ func (p *pass) end() {
 	})
 }
 
-// enter lets a request through if there is room and nobody waits before it, or
-// puts it into the line. Both nil: too many wait.
+// enter lets a request through if there is room and nobody who could go waits
+// before it, or puts it into the line. Both nil: too many wait.
 func (q *queue) enter(model, key string, b band, now time.Time, room func() int) (*pass, *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -101,16 +103,19 @@ func (q *queue) enter(model, key string, b band, now time.Time, room func() int)
 		l = &line{}
 		q.lines[model] = l
 	}
-	l.room = room
-	if len(l.waiters) == 0 && room()-l.handed > 0 {
+	if len(l.waiters) > 0 {
+		q.letGo(l)
+	}
+	if room()-l.handed > 0 {
 		l.handed++
 		return &pass{q: q, model: model}, nil
 	}
 	if q.waiting >= maxWaiting {
+		q.tidy(model, l)
 		return nil, nil
 	}
 	q.lift(key)
-	w := &waiter{key: key, band: b, since: now, ready: make(chan struct{})}
+	w := &waiter{key: key, band: b, since: now, room: room, ready: make(chan struct{})}
 	l.waiters = append(l.waiters, w)
 	q.waiting++
 	return nil, w
@@ -137,12 +142,39 @@ func (q *queue) lift(key string) {
 func (q *queue) advance(model string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := q.lines[model]
-	if l == nil || len(l.waiters) == 0 {
-		return
+	if l := q.lines[model]; l != nil && len(l.waiters) > 0 {
+		q.letGo(l)
 	}
-	for free := l.room() - l.handed; free > 0 && len(l.waiters) > 0; free-- {
-		w := slices.MinFunc(l.waiters, q.order)
+}
+
+// poll is advance for those who wait, who all ask: once for all of them.
+func (q *queue) poll(model string, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.lines[model]; l != nil && len(l.waiters) > 0 && now.Sub(l.polled) >= askAgain/2 {
+		l.polled = now
+		q.letGo(l)
+	}
+}
+
+// letGo lets those go who have room, in their order. What one key has no room for,
+// another may: they may differ in the nodes that they may use. The caller holds mu.
+func (q *queue) letGo(l *line) {
+	full := map[string]bool{}
+	for len(full) < keysTried {
+		var w *waiter
+		for _, o := range l.waiters {
+			if !full[o.key] && (w == nil || q.order(o, w) < 0) {
+				w = o
+			}
+		}
+		switch {
+		case w == nil:
+			return
+		case w.room()-l.handed <= 0:
+			full[w.key] = true
+			continue
+		}
 		q.take(l, w)
 		l.handed++
 		close(w.ready)
@@ -229,8 +261,7 @@ const priorityHeader = "X-LLMGW-Priority"
 func (i *inference) queue(ctx context.Context, o offers) (*pass, *openai.Error) {
 	r := i.t.r
 	model := o.views[0].Model.ID
-	cs := candidates(o.replicas)
-	p, w := r.queue.enter(model, i.t.key.ID, i.band, time.Now(), func() int { return r.room(cs) })
+	p, w := r.queue.enter(model, i.t.key.ID, i.band, time.Now(), i.room)
 	switch {
 	case p != nil:
 		return p, nil
@@ -266,7 +297,7 @@ func (i *inference) stand(ctx context.Context, model string, w *waiter) (*pass, 
 			return nil, queuedTooLong(i.means.name, before, all, patience)
 		case <-tick.C:
 		}
-		q.advance(model)
+		q.poll(model, time.Now())
 		waited := time.Since(w.since)
 		if waited-told < tellPlace {
 			continue
@@ -284,9 +315,15 @@ func (i *inference) stand(ctx context.Context, model string, w *waiter) (*pass, 
 	}
 }
 
-// room counts a replica that does not tell its slots as one that is never full.
-func (r *Router) room(cs []affinity.Candidate) int {
-	free, bounded := r.picker.Room(cs, r.now())
+// room is how many requests the replicas that may answer this one take now. One
+// that does not tell its slots is never full, and what has no replica any more is
+// not to be waited for here.
+func (i *inference) room() int {
+	o, e := i.look()
+	if e != nil || len(o.replicas) == 0 {
+		return maxWaiting
+	}
+	free, bounded := i.t.r.picker.Room(candidates(o.replicas), i.t.r.now())
 	if !bounded {
 		return maxWaiting
 	}

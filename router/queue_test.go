@@ -77,6 +77,35 @@ func TestAKeyThatComesBackHasNoCredit(t *testing.T) {
 	}
 }
 
+// What one request has no room for, another may.
+func TestWhoHasRoomIsNotHeldByWhoHasNone(t *testing.T) {
+	var q queue
+	var full, free slots
+	now := time.Unix(1000, 0)
+	_, stuck := q.enter("m", "eu", bandNormal, now, full.room)
+	_, waits := q.enter("m", "us", bandNormal, now.Add(time.Second), free.room)
+	if stuck == nil || waits == nil {
+		t.Fatal("there is room")
+	}
+	free.free.Store(1)
+	q.poll("m", now.Add(time.Minute))
+	select {
+	case <-waits.ready:
+	default:
+		t.Error("who has room waits behind who has none")
+	}
+	select {
+	case <-stuck.ready:
+		t.Error("who has no room was let through")
+	default:
+	}
+	(&pass{q: &q, model: "m"}).end()
+	if p, _ := q.enter("m", "us", bandNormal, now.Add(2*time.Second), free.room); p == nil {
+		t.Error("who comes and has room waits behind who has none")
+	}
+	q.leave("m", stuck)
+}
+
 // Whatever comes, leaves and gets room: nobody is let through beyond the room,
 // nobody waits while there is room, and nothing is left in the end.
 func TestQueueLaws(t *testing.T) {

@@ -65,6 +65,8 @@ func (r *rationed) CheckFrom(_ string, client netip.Addr) (keys.Info, error) {
 	return keys.Info{}, &keys.RationError{RetryAfter: 3 * time.Second}
 }
 
+func (*rationed) Find(string) (keys.Info, error) { return keys.Info{}, keys.ErrNotFound }
+
 func (*rationed) AllowsOrigin(string) bool { return false }
 
 func TestWrongKeysAreRationedByTheClientsOwnAddress(t *testing.T) {

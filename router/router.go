@@ -88,6 +88,8 @@ type Mesh interface {
 // Auth finds the key that a credential is; see keys.Keys.CheckFrom.
 type Auth interface {
 	CheckFrom(token string, client netip.Addr) (keys.Info, error)
+	// Find gives a key by its ID; an error for one that is revoked.
+	Find(id string) (keys.Info, error)
 	// AllowsOrigin says whether any key may be used by web pages of an origin.
 	AllowsOrigin(origin string) bool
 }

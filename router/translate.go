@@ -221,6 +221,9 @@ func (s *translated) Write(p []byte) error {
 	return s.answer.Write(p)
 }
 
+// heldBack says that nothing of an answer in one piece has reached the client.
+func (s *translated) heldBack() bool { return s.whole && !s.answer.committed }
+
 // finish ends an answer of which all is here. An error was not told to the
 // client yet.
 func (s *translated) finish() *openai.Error {

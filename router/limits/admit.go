@@ -18,11 +18,17 @@ type Request struct {
 	Key      keys.Info
 	Model    string // ID
 	Provider string // outside the mesh; empty: the mesh's own
+	// Payees are all who may answer in the end: what it may cost is what the dearest
+	// takes. None: Model and Provider.
+	Payees []Payee
 	// Estimate is the prompt's size and the most that the answer may have. Output
 	// gives way to what answers of the model mostly have, once that is known.
 	Estimate openai.Usage
 	Stream   bool
 }
+
+// Payee is a model of a provider; empty: of the mesh.
+type Payee struct{ Model, Provider string }
 
 // Outcome is how a request ended.
 type Outcome struct {

@@ -24,8 +24,9 @@ type CatalogBook struct {
 	watch *store.Watch
 	log   *slog.Logger
 
-	mu   sync.Mutex
-	page *page // as last read; nil: never
+	mu    sync.Mutex
+	page  *page // as last read; nil: never
+	stale bool  // it has changed since, and could not be read
 }
 
 var _ Book = (*CatalogBook)(nil)
@@ -75,18 +76,17 @@ func (b *CatalogBook) Price(model, provider string) (catalog.Price, bool) {
 func (b *CatalogBook) read() *page {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	changed := b.page == nil
 	select {
 	case <-b.watch.C:
-		changed = true
+		b.stale = true
 	default:
 	}
-	if !changed {
+	if b.page != nil && !b.stale {
 		return b.page
 	}
 	next, err := b.load()
 	if err == nil {
-		b.page = next
+		b.page, b.stale = next, false
 	} else {
 		b.log.Error("tenants, projects and prices are as before", "error", err)
 		if b.page == nil {

@@ -76,7 +76,7 @@ func (l *Limiter) setAside(g *Grant, now time.Time) *Refusal {
 			if !priced {
 				priced = true
 				cost[catalog.UnitTokens] = add(g.req.Estimate.Input, l.mostOutput(g.req))
-				cost[catalog.UnitMicros] = l.cost(g.req.Model, g.req.Provider, g.mostUsage(l.mostOutput(g.req)))
+				cost[catalog.UnitMicros] = l.mostCost(g)
 			}
 			a := aside{subject: s, account: AccountOf(s.level, s.id, b.Unit, b.Period, now), budget: b, amount: cost[b.Unit]}
 			spent := add(l.cfg.Ledger.Spent(a.account), l.pending[a.account])
@@ -90,6 +90,16 @@ func (l *Limiter) setAside(g *Grant, now time.Time) *Refusal {
 		}
 	}
 	return nil
+}
+
+// mostCost is what a request may cost in micro-units, whoever answers it.
+func (l *Limiter) mostCost(g *Grant) uint64 {
+	most := g.mostUsage(l.mostOutput(g.req))
+	cost := l.cost(g.req.Model, g.req.Provider, most)
+	for _, p := range g.req.Payees {
+		cost = max(cost, l.cost(p.Model, p.Provider, most))
+	}
+	return cost
 }
 
 // mostOutput is the most that an answer may have: money that is not there must not
@@ -147,11 +157,15 @@ func (l *Limiter) takeRights(ctx context.Context, g *Grant) *Refusal {
 	return nil
 }
 
-// giveRights ends what takeRights took: used of it was spent.
+// giveRights ends what takeRights took: used of it was spent. What was spent of a
+// hard budget without any of it having been taken is told, too.
 func (g *Grant) giveRights(all []aside, used map[catalog.Unit]uint64) {
 	for _, a := range all {
-		if a.taken {
-			g.l.cfg.Rights.Return(a.account, a.amount, used[a.budget.Unit])
+		switch spent := used[a.budget.Unit]; {
+		case a.taken:
+			g.l.cfg.Rights.Return(a.account, a.amount, spent)
+		case a.budget.Hard && spent > 0 && g.l.cfg.Rights != nil:
+			g.l.cfg.Rights.Return(a.account, 0, spent)
 		}
 	}
 }

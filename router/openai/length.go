@@ -12,44 +12,52 @@ type bound struct {
 	count Count
 }
 
-// asked are those of all APIs, the one that counts first.
-func (r *Request) asked() [4]bound {
-	return [4]bound{
-		{"max_completion_tokens", r.MaxCompletionTokens},
-		{"max_output_tokens", r.MaxOutputTokens},
-		{"max_tokens", r.MaxTokens},
-		{"n_predict", r.NPredict},
+// bounds are those of a dialect: those of another one an engine does not heed,
+// however small they are.
+func (r *Request) bounds(d Dialect) []bound {
+	switch d {
+	case Chat:
+		return []bound{{"max_completion_tokens", r.MaxCompletionTokens}, {"max_tokens", r.MaxTokens}}
+	case Responses:
+		return []bound{{"max_output_tokens", r.MaxOutputTokens}}
+	case Messages:
+		return []bound{{"max_tokens", r.MaxTokens}}
 	}
+	return nil
 }
 
-// Asked gives the most tokens that the client wants of an answer; 0: it does
-// not say, or wants no bound.
-func (r *Request) Asked() int64 {
-	for _, a := range r.asked() {
-		if a.count.N > 0 {
-			return a.count.N
-		}
+// Asked gives the most tokens that the client wants of an answer, the largest of
+// what it says, as engines differ in which counts; 0: it does not say, or wants no
+// bound. n_predict, which llama.cpp alone heeds, and before all others, raises it
+// and never is the bound by itself.
+func (r *Request) Asked(d Dialect) int64 {
+	most := int64(0)
+	for _, b := range r.bounds(d) {
+		most = max(most, b.count.N)
 	}
-	return 0
+	if most > 0 {
+		most = max(most, r.NPredict.N)
+	}
+	return most
 }
 
-// EffectiveCap gives the most tokens that an answer may have: what the client
-// asks for, else the model's maxOutput, else what the prompt, by its estimate,
-// leaves of the context. 0 says unknown for each of the three figures, and of
-// the result that the engine has to find out. Asking for more than maxOutput is
-// an error that names both.
-func EffectiveCap(r *Request, maxOutput, context, prompt int64) (int64, *Error) {
+// EffectiveCap gives the most tokens that an answer in a dialect may have: what
+// the client asks for, else the model's maxOutput, else what the prompt, by its
+// estimate, leaves of the context. 0 says unknown for each of the three figures,
+// and of the result that the engine has to find out. Asking for more than maxOutput
+// is an error that names both.
+func EffectiveCap(r *Request, d Dialect, maxOutput, context, prompt int64) (int64, *Error) {
 	if maxOutput > 0 {
-		for _, a := range r.asked() {
-			if a.count.N > maxOutput {
+		for _, b := range append(r.bounds(d), bound{"n_predict", r.NPredict}) {
+			if b.count.N > maxOutput {
 				return 0, &Error{
-					Status: http.StatusBadRequest, Type: TypeInvalidRequest, Code: "max_tokens_exceeded", Param: a.name,
-					Message: fmt.Sprintf("%s is %d, but the model %q gives at most %d tokens", a.name, a.count.N, r.Model, maxOutput),
+					Status: http.StatusBadRequest, Type: TypeInvalidRequest, Code: "max_tokens_exceeded", Param: b.name,
+					Message: fmt.Sprintf("%s is %d, but the model %q gives at most %d tokens", b.name, b.count.N, r.Model, maxOutput),
 				}
 			}
 		}
 	}
-	if n := r.Asked(); n > 0 {
+	if n := r.Asked(d); n > 0 {
 		return n, nil
 	}
 	left := max(context-prompt, 0)
@@ -66,20 +74,23 @@ func EffectiveCap(r *Request, maxOutput, context, prompt int64) (int64, *Error) 
 // CapEdits put a cap into a request that has none of its own. An endless
 // n_predict goes, as it would count for more than the cap does.
 func CapEdits(r *Request, d Dialect, limit int64) []Edit {
-	if limit <= 0 || r.Asked() > 0 {
+	own := r.bounds(d)
+	if limit <= 0 || len(own) == 0 {
 		return nil
 	}
 	var edits []Edit
-	for _, a := range r.asked() {
-		if a.count.Set {
-			edits = append(edits, Remove(a.name))
+	if r.NPredict.Set && r.NPredict.N <= 0 {
+		edits = append(edits, Remove("n_predict"))
+	}
+	if r.Asked(d) > 0 {
+		return edits
+	}
+	for _, b := range own {
+		if b.count.Set {
+			edits = append(edits, Remove(b.name))
 		}
 	}
-	name := "max_tokens"
-	if d == Responses {
-		name = "max_output_tokens"
-	}
-	return append(edits, Set(name, strconv.AppendInt(nil, limit, 10)))
+	return append(edits, Set(own[len(own)-1].name, strconv.AppendInt(nil, limit, 10)))
 }
 
 const (

@@ -221,6 +221,10 @@ func readBool(name string, raw []byte, to *bool) error {
 	return nil
 }
 
+// maxNumber bounds the spelling of a number, in bytes: what is read of it must be
+// what an engine reads.
+const maxNumber = 64
+
 // readCount takes whole numbers however they are spelled. What an engine might
 // read as a number in spite of its type is refused: limits depend on it.
 func readCount(name string, raw []byte, to *Count) error {
@@ -228,9 +232,12 @@ func readCount(name string, raw []byte, to *Count) error {
 	if string(raw) == "null" {
 		return nil
 	}
-	n, err := strconv.ParseInt(string(raw[:min(len(raw), 64)]), 10, 64)
+	if len(raw) > maxNumber {
+		return &FieldError{Param: name, Want: "a whole number"}
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil {
-		f, ferr := strconv.ParseFloat(string(raw[:min(len(raw), 64)]), 64)
+		f, ferr := strconv.ParseFloat(string(raw), 64)
 		const exact = 1 << 53
 		if n = int64(f); ferr != nil || f < -exact || f > exact || float64(n) != f {
 			return &FieldError{Param: name, Want: "a whole number"}

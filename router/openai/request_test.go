@@ -131,3 +131,11 @@ func TestTextBytesLeaveMediaOut(t *testing.T) {
 		}
 	}
 }
+
+func TestALongSpellingOfANumberIsRefused(t *testing.T) {
+	for _, spelled := range []string{"1." + strings.Repeat("0", 62) + "e5", "1" + strings.Repeat("0", 80)} {
+		if r, err := Scan([]byte(`{"max_tokens":` + spelled + `}`)); err == nil {
+			t.Errorf("%s is read as %d", spelled, r.MaxTokens.N)
+		}
+	}
+}

@@ -169,6 +169,10 @@ func (m *UsageMeter) piece(p []byte) []byte {
 	return p[n:]
 }
 
+// fewPieces may be more than an engine's own figure by chance: of tokens that a
+// piece was cut from.
+const fewPieces = 16
+
 // Usage gives what is known so far: what the engine told, else the number of
 // pieces that a stream brought. False: nothing is known, and what the request
 // used must be estimated.
@@ -176,6 +180,11 @@ func (m *UsageMeter) Usage() (Usage, bool) {
 	u, ok := m.told.sum()
 	u.Images = m.made
 	u.Source = UsageEngine
+	if pieces := m.Pieces(); ok && pieces > fewPieces && pieces/2 > u.Output {
+		// A stream that was left before its last event told what it began with.
+		u.Output, u.Source = pieces, UsageCounted
+		return u, true
+	}
 	if ok || m.made > 0 {
 		return u, true
 	}

@@ -216,3 +216,18 @@ func BenchmarkUsageMeter(b *testing.B) {
 		})
 	}
 }
+
+func TestMessagesThatWereLeftEarlyCountWhatCame(t *testing.T) {
+	var m UsageMeter
+	m.Feed([]byte("event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"x\",\"usage\":{\"input_tokens\":10,\"output_tokens\":1}}}\n\n"))
+	for range 500 {
+		m.Feed([]byte("event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\" word\"}}\n\n"))
+	}
+	if u, ok := m.Usage(); !ok || u.Output != 500 || u.Input != 10 || u.Source != UsageCounted {
+		t.Errorf("%+v, %v", u, ok)
+	}
+	m.Feed([]byte("event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":700}}\n\n"))
+	if u, _ := m.Usage(); u.Output != 700 || u.Source != UsageEngine {
+		t.Errorf("%+v", u)
+	}
+}
