@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 	"text/tabwriter"
 )
 
@@ -88,4 +89,32 @@ func slowest(columns []*column) string {
 			c.name, sum, at.feature, at.box, most, c.cells[cell{"retry", c.home.Name}].Seconds)
 	}
 	return out.String()
+}
+
+func TestTableOfClientsTellsWhatIsWrong(t *testing.T) {
+	box := &Box{Name: "b"}
+	for name, tc := range map[string]struct {
+		feature, want string
+		cells         map[cell]finding
+		fault         string // empty: none
+	}{
+		"as wanted":           {"chat", "ok", map[cell]finding{{"chat", "a"}: {Outcome: "ok"}, {"chat", "b"}: {Outcome: "ok"}}, ""},
+		"no such feature":     {"chat", "-", nil, ""},
+		"home only":           {"429", "refused", map[cell]finding{{"429", "b"}: {Outcome: "refused"}}, ""},
+		"one box only":        {"chat", "ok", map[cell]finding{{"chat", "a"}: {Outcome: "ok"}}, "c, chat, box b: no answer came"},
+		"not to be there":     {"chat", "-", map[cell]finding{{"chat", "a"}: {Outcome: "ok"}}, "c, chat, box a: it was not to be asked for"},
+		"answered":            {"403", "refused", map[cell]finding{{"403", "a"}: {Outcome: "ok"}, {"403", "b"}: {Outcome: "refused"}}, "c, 403, box a: want refused, it is ok"},
+		"something else came": {"retry", "ok", map[cell]finding{{"retry", "b"}: {Outcome: "failed", Detail: "500"}}, "c, retry, box b: 500"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &column{name: "c", home: box, cells: tc.cells}
+			table, faults := render([]*column{c}, [][]string{{tc.feature, tc.want}}, []string{"a", "b"})
+			if got := strings.Join(faults, "; "); got != tc.fault {
+				t.Errorf("faults %q, want %q", got, tc.fault)
+			}
+			if strings.Contains(table, failedCell) != (tc.fault != "") || !strings.Contains(table, tc.fault) {
+				t.Errorf("the table shows\n%s", table)
+			}
+		})
+	}
 }

@@ -31,6 +31,7 @@ responses         ok       ok       ok       ok       ok         -          ok  
 responses-stream  ok       ok       ok       ok       ok         -          ok       -
 responses-helper  ok       -        ok       -        -          -          -        -
 responses-schema  ok       -        ok       -        -          -          ok       -
+responses-stored  ok       -        ok       -        -          -          -        -
 messages          -        -        -        ok       -          ok         ok       -
 messages-stream   -        -        -        ok       -          ok         ok       -
 count-tokens      -        -        -        -        -          ok         ok       -

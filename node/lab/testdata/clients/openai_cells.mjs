@@ -151,6 +151,16 @@ function features(box, address) {
         format: { type: "json_schema", name: "city", strict: true, schema: CITY } } });
       isCity(answer.output_text);
     },
+    "responses-stored": async () => {
+      const first = await respond();
+      const other = client(Object.entries(table.boxes).find(([name]) => name !== box)[1]);
+      must((await other.responses.retrieve(first.id)).output_text === first.output_text, first);
+      const second = await other.responses.create({
+        model: table.model, input: "Say it again.", previous_response_id: first.id, max_output_tokens: 12 });
+      must(second.output_text && second.usage.input_tokens > first.usage.input_tokens + first.usage.output_tokens, first, second);
+      await other.responses.delete(first.id);
+      await refused(() => c.responses.retrieve(first.id), OpenAI.NotFoundError, 404, "response_not_found");
+    },
     models: async () => {
       const ids = [];
       for await (const model of c.models.list()) ids.push(model.id);

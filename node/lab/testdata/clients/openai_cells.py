@@ -92,6 +92,16 @@ def features(box, address):
             answer = s.get_final_response()
         must(answer.output_text, answer)
 
+    def response_stored():
+        first = respond()
+        other, = [client(at) for name, at in table.boxes.items() if name != box] or [c]
+        must(other.responses.retrieve(first.id).output_text == first.output_text, first)
+        second = other.responses.create(
+            model=table.model, input="Say it again.", previous_response_id=first.id, max_output_tokens=12)
+        must(second.output_text and second.usage.input_tokens > first.usage.input_tokens + first.usage.output_tokens, first, second)
+        other.responses.delete(first.id)
+        return refused(lambda: c.responses.retrieve(first.id), openai.NotFoundError, status=404, code="response_not_found") and None
+
     def response_schema():
         answer = respond(input=WEATHER, max_output_tokens=60, text={
             "format": {"type": "json_schema", "name": "city", "strict": True, "schema": CITY}})
@@ -116,7 +126,7 @@ def features(box, address):
         "tool-required": tool, "tool-stream": tool_stream, "schema": schema,
         "vision": lambda: refused(lambda: chat(messages=PICTURE), openai.BadRequestError, "images", status=400, code="unsupported_by_model"),
         "embeddings": embeddings, "embeddings-float": lambda: embeddings(encoding_format="float"),
-        "responses": response, "responses-stream": response_stream, "responses-helper": response_helper, "responses-schema": response_schema,
+        "responses": response, "responses-stream": response_stream, "responses-helper": response_helper, "responses-schema": response_schema, "responses-stored": response_stored,
         "models": models, "model": retrieve, "cancel": cancel,
         "401": lambda: refused(lambda: chat(client(address, table.wrong)), openai.AuthenticationError, status=401, code="invalid_api_key"),
         "403": lambda: refused(lambda: chat(client(address, table.narrow)), openai.PermissionDeniedError, status=403, code="model_not_allowed"),
