@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // benchStage is the usual scene with a simulated model on b and everything that
@@ -24,7 +25,10 @@ func newBenchStage(b *testing.B, sim Sim) *benchStage {
 	s.a.Start()
 	s.b.Start()
 	s.b.Join(s.a)
-	s.serveSim("sim", sim)
+	s.b.PullSim("sim", sim)
+	// Room for prompts of 8 MB.
+	s.b.apply("version: 1\nmodels: {sim: {profiles: {default: {context: 4000000}}}}\n")
+	s.load("sim", 15*time.Second)
 	st := &benchStage{scene: s, key: s.key(), engine: s.b.Engine(SimEngine)}
 	st.proxy = s.proxy(st.engine)
 	var why string
