@@ -118,6 +118,9 @@ func (a admin) SetProvider(ctx context.Context, r ui.ProviderRequest) (ui.Provid
 			return ui.ProviderAnswer{}, &ui.Error{Kind: ui.NotFound, Message: fmt.Sprintf("there is no node %q", *r.Sponsor), Hint: "llmgw nodes lists them"}
 		}
 		r.Sponsor = &n.ID
+		if err := a.mayChoose(n, r.Name); err != nil {
+			return ui.ProviderAnswer{}, err
+		}
 	}
 	err := a.catalog.SetProvider(r.Name, func(p *catalog.Provider) error {
 		changeProvider(p, r)
@@ -131,6 +134,24 @@ func (a admin) SetProvider(ctx context.Context, r ui.ProviderRequest) (ui.Provid
 		return ui.ProviderAnswer{}, err
 	}
 	return ui.ProviderAnswer{Provider: a.shownProvider(&after), Warnings: a.providerWarnings(&after)}, nil
+}
+
+// mayChoose says why a node cannot look after one more host.
+func (a admin) mayChoose(n mesh.Node, name string) error {
+	all, err := a.catalog.Providers()
+	if err != nil {
+		return err
+	}
+	others := 0
+	for _, p := range all {
+		if p.Sponsor == n.ID && catalog.FoldName(p.ID) != catalog.FoldName(name) {
+			others++
+		}
+	}
+	if others >= maxHosts {
+		return &ui.Error{Kind: ui.Conflict, Code: "too_many_hosts", Message: fmt.Sprintf("%s looks after %d hosts, as many as it may", n.Name, others), Hint: "choose another node as its sponsor"}
+	}
+	return nil
 }
 
 func changeProvider(p *catalog.Provider, r ui.ProviderRequest) {

@@ -79,10 +79,21 @@ func readHost(get hostAPI, kind catalog.HostKind) (catalog.HostStatus, error) {
 	if err == nil && kind == catalog.HostVLLM {
 		err = readMetrics(get, &s)
 	}
-	if len(s.Models) > catalog.MaxHostModels {
-		s.Models = s.Models[:catalog.MaxHostModels]
-	}
+	s.Models = fitting(s.Models)
 	return s, err
+}
+
+// fitting bounds what a host's models take of its sponsor's presence, which all
+// nodes keep.
+func fitting(models []catalog.HostModel) []catalog.HostModel {
+	const most = 8 << 10 // bytes of all names
+	used := 0
+	for i, m := range models {
+		if used += len(m.Name); used > most || i == catalog.MaxHostModels {
+			return models[:i]
+		}
+	}
+	return models
 }
 
 // must is json for a document that has to be there.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"llmgw/mesh/catalog"
 
@@ -108,6 +109,15 @@ func TestHostsThatTellNothing(t *testing.T) {
 	if err != nil || len(got.Models) != catalog.MaxHostModels {
 		t.Errorf("%d models, %v", len(got.Models), err)
 	}
+	many.Reset()
+	for i := range 100 {
+		fmt.Fprintf(&many, `{"id":"%s%03d"},`, strings.Repeat("x", 197), i)
+	}
+	many.WriteString(`{}`)
+	got, err = readHost(papers(map[string]string{"/v1/models": `{"data":[` + many.String() + `]}`}), catalog.HostOther)
+	if err != nil || len(got.Models) != 40 {
+		t.Errorf("%d models with long names, %v", len(got.Models), err)
+	}
 }
 
 func TestHostsAreUpAndDownByMoreThanOneLook(t *testing.T) {
@@ -134,6 +144,13 @@ func TestHostsAreUpAndDownByMoreThanOneLook(t *testing.T) {
 		if s.Up != step.up || turned != step.turned || (s.Problem == "") != step.up || step.err != nil && !s.Up && s.InFlight != 0 {
 			t.Errorf("look %d: %+v, turned %v; want up %v, turned %v", i+1, s, turned, step.up, step.turned)
 		}
+	}
+	h.end(p, seen, nil, now)
+	for range hostLooks {
+		h.end(p, seen, errors.New(strings.Repeat("é", 1000)), now)
+	}
+	if s := h.list()[0]; s.Up || len(s.Problem) > hostProblem+3 || !utf8.ValidString(s.Problem) {
+		t.Errorf("a long fault is told as %+v", s)
 	}
 	moved := *p
 	moved.URL = "http://10.0.0.2"

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -189,5 +190,13 @@ func TestASponsorMustBeANode(t *testing.T) {
 	_, err = d.client.SetProvider(t.Context(), ui.ProviderRequest{Name: "desk", URL: ptr("https://api.example"), Direct: ptr(true)})
 	if err == nil || !strings.Contains(err.Error(), "sponsor") {
 		t.Errorf("error is %v", err)
+	}
+	for i := range maxHosts + 1 {
+		_, err = d.client.SetProvider(t.Context(), ui.ProviderRequest{
+			Name: fmt.Sprint("desk-", i), URL: ptr("https://127.0.0.1:1"), AllowPrivate: ptr(true), Sponsor: ptr(d.mesh.Self()),
+		})
+		if (err != nil) != (i == maxHosts) {
+			t.Errorf("host %d: %v", i+1, err)
+		}
 	}
 }

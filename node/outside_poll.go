@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,9 @@ const (
 	// A host is down when hostBad of the last hostLooks failed, and up again when
 	// the last hostGood did not. The first look decides by itself.
 	hostLooks, hostBad, hostGood = 5, 3, 2
+	// maxHosts bounds the hosts of one node, hostProblem the bytes of what is told of
+	// a fault: a host chooses some of its words.
+	maxHosts, hostProblem = 16, 300
 )
 
 // hosted is what this node saw of the hosts that it sponsors.
@@ -106,12 +110,20 @@ func (h *hosted) end(p *catalog.Provider, seen catalog.HostStatus, err error, no
 	}
 	switch {
 	case err != nil && !up:
-		w.status.Problem, w.status.LoadKnown, w.status.InFlight = err.Error(), false, 0
+		w.status.Problem, w.status.LoadKnown, w.status.InFlight = clipText(err.Error(), hostProblem), false, 0
 	case !up:
 		w.status.Problem = "it answers again, and has to do so once more"
 	}
 	w.looked = true
 	return turned
+}
+
+// clipText is the start of a text, whole letters of it.
+func clipText(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 func (w *hostWatch) healthy() bool {
@@ -164,7 +176,7 @@ func (n *Node) sponsored() []*catalog.Provider {
 			out = append(out, &p)
 		}
 	}
-	return out
+	return out[:min(len(out), maxHosts)]
 }
 
 func (n *Node) lookAt(ctx context.Context, p *catalog.Provider) {
