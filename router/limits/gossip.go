@@ -126,11 +126,27 @@ func (l *Limiter) due(m *meter, now time.Time) bool {
 	if passed < tellBusy-slack {
 		return false
 	}
-	if passed >= tellAll-slack || l.read(m, now).taken > busy*float64(m.limit) {
+	if passed >= tellAll-slack {
+		return true
+	}
+	if !m.counted() {
+		return false // it was asked and refused, which moves the shares a little
+	}
+	if l.read(m, now).taken > busy*float64(m.limit) {
 		return true
 	}
 	// All heads together leave out no more than little.
 	return passed >= tellQuiet-slack && l.moved(m)*float64(l.heads.count()) >= little*float64(m.limit)
+}
+
+// counted says whether anything of a meter that was not told yet counts for its limit.
+func (m *meter) counted() bool {
+	for _, p := range m.panes {
+		if p.own.Used != p.told.Used || p.held() != p.told.Up-p.told.Down {
+			return true
+		}
+	}
+	return false
 }
 
 // moved is how much a meter changed since it was told.
