@@ -43,7 +43,7 @@ func (a admin) shownProvider(p *catalog.Provider) ui.Provider {
 		switch out.Kind = string(h.Status.Kind); {
 		case out.Problem != "":
 		case !seen:
-			out.Problem = "its sponsor does not tell of it: is the node there?"
+			out.Problem = "its sponsor does not tell of it yet, or is not there"
 		case !h.Status.Up:
 			out.Problem = h.Status.Problem
 		}
