@@ -19,10 +19,11 @@ type Limits interface {
 
 // account is what one request holds of limits and budgets, and what it used.
 type account struct {
-	grant  *limits.Grant // nil: there are no limits, or it was not admitted yet
-	meter  openai.UsageMeter
-	engine *Replica // that had the request; nil: none
-	status int      // of its answer; 0: none
+	grant   *limits.Grant // nil: there are no limits, or it was not admitted yet
+	meter   openai.UsageMeter
+	engine  *Replica // that had the request; nil: none
+	status  int      // of its answer; 0: none
+	charged bool
 }
 
 // admit asks once for the whole request, whatever replicas it takes.
@@ -97,6 +98,10 @@ func (t *request) anthropicLimits() {
 // is not charged, nor what an engine failed at before it gave anything.
 func (i *inference) charge() {
 	a := &i.account
+	if a.charged {
+		return
+	}
+	a.charged = true
 	used, told := a.meter.Usage()
 	if told {
 		i.t.r.queue.charge(i.t.key.ID, used)

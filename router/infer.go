@@ -162,21 +162,26 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 	}
 	x, done, err := i.start(ctx, replica, i.callFor(known(i.view, replica), shape))
 	if err != nil {
+		i.had(ctx, replica)
 		i.judge(ctx, replica, 0, err)
 		return err
 	}
 	defer done()
 	out, into := i.sink(shape)
 	answer := relay.Pump(x, out, relay.Options{
-		Dialect:  shape.dialect,
-		Mend:     true,
-		Errors:   i.t.route.dialect,
-		Whole:    !i.stream,
-		Failure:  func(error) *openai.Error { return i.brokeOff(replica) },
-		Origin:   i.t.origin(),
-		Now:      r.now,
-		First:    use.first,
-		Meter:    &i.account.meter,
+		Dialect: shape.dialect,
+		Mend:    true,
+		Errors:  i.t.route.dialect,
+		Whole:   !i.stream,
+		Failure: func(error) *openai.Error { return i.brokeOff(replica) },
+		Origin:  i.t.origin(),
+		Now:     r.now,
+		First:   use.first,
+		Meter:   &i.account.meter,
+		Ending: func() {
+			i.account.engine, i.account.status = &replica, http.StatusOK
+			i.charge()
+		},
 		Filter:   i.filter,
 		Watchdog: i.watchdog(shape),
 		Usage:    i.own.req.IncludeUsage || shape.into != nil,
@@ -189,6 +194,7 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 	if answer.Began {
 		i.account.engine, i.account.status = &replica, answer.Status
 	}
+	i.had(ctx, replica)
 	i.judge(ctx, replica, answer.Status, answer.Err)
 	r.metrics.relayed.Add(float64(answer.Bytes))
 	i.timed(answer)
@@ -200,6 +206,14 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 		i.failed = into.finish()
 	}
 	return nil
+}
+
+// had notes that a replica was at work for a client that has left: it counts,
+// though nothing of an answer came.
+func (i *inference) had(ctx context.Context, replica Replica) {
+	if ctx.Err() != nil && i.account.engine == nil {
+		i.account.engine = &replica
+	}
 }
 
 // watchdog ends an answer that only repeats itself; nil: the model has none, or

@@ -108,9 +108,9 @@ func (v ModelView) provider() string {
 }
 
 // label is what metrics call a model. Clients choose the names that a pattern
-// fits, as many as they like.
+// fits, and how a name is spelled, in as many ways as they like.
 func label(view ModelView, replica Replica) string {
-	if replica.Provider != nil && view.Outside && strings.Contains(replica.Pattern, "*") {
+	if replica.Provider != nil && view.Outside {
 		return replica.Pattern
 	}
 	return view.Model.Name

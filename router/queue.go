@@ -51,14 +51,17 @@ type queue struct {
 	mu      sync.Mutex
 	lines   map[string]*line // by model ID
 	served  map[string]uint64
+	keys    map[string]int // of those who wait, how many of each
 	waiting int
 }
 
 // line are the requests for one model.
 type line struct {
 	waiters []*waiter
-	handed  int       // let through, and not yet counted at a replica
-	polled  time.Time // when those who wait last had it looked at
+	handed  int             // let through, and not yet counted at a replica
+	polled  time.Time       // when those who wait last had it looked at
+	places  map[*waiter]int // in the order that holds for a while
+	sorted  time.Time       // when places were
 }
 
 type waiter struct {
@@ -124,15 +127,16 @@ func (q *queue) enter(model, key string, b band, now time.Time, room func() int)
 // lift takes a key that comes back to where the others are: what it did not
 // use before is no credit.
 func (q *queue) lift(key string) {
+	if q.keys == nil {
+		q.keys = make(map[string]int)
+	}
+	if q.keys[key]++; q.keys[key] > 1 {
+		return
+	}
 	least, found := uint64(0), false
-	for _, l := range q.lines {
-		for _, w := range l.waiters {
-			if w.key == key {
-				return
-			}
-			if got := q.served[w.key]; !found || got < least {
-				least, found = got, true
-			}
+	for other := range q.keys {
+		if got := q.served[other]; other != key && (!found || got < least) {
+			least, found = got, true
 		}
 	}
 	q.served[key] = max(q.served[key], least)
@@ -188,6 +192,9 @@ func (q *queue) order(a, b *waiter) int {
 func (q *queue) take(l *line, w *waiter) {
 	l.waiters = slices.DeleteFunc(l.waiters, func(o *waiter) bool { return o == w })
 	q.waiting--
+	if q.keys[w.key]--; q.keys[w.key] == 0 {
+		delete(q.keys, w.key)
+	}
 }
 
 // leave takes a request out. One that was let through meanwhile passes its
@@ -213,17 +220,21 @@ func (q *queue) tidy(model string, l *line) {
 	}
 }
 
-// place is how many go before a request, and how many wait.
-func (q *queue) place(model string, w *waiter) (before, all int) {
+// place is how many go before a request, and how many wait, as of a moment ago:
+// all who wait ask for theirs each second, and one look serves them all.
+func (q *queue) place(model string, w *waiter, now time.Time) (before, all int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.lines[model]
-	for _, o := range l.waiters {
-		if o != w && q.order(o, w) < 0 {
-			before++
-		}
+	if before, known := l.places[w]; known && now.Sub(l.sorted) < tellPlace {
+		return before, len(l.places)
 	}
-	return before, len(l.waiters)
+	ordered := slices.SortedFunc(slices.Values(l.waiters), q.order)
+	l.places, l.sorted = make(map[*waiter]int, len(ordered)), now
+	for at, o := range ordered {
+		l.places[o] = at
+	}
+	return l.places[w], len(ordered)
 }
 
 // charge counts what a key got.
@@ -292,7 +303,7 @@ func (i *inference) stand(ctx context.Context, model string, w *waiter) (*pass, 
 			q.leave(model, w)
 			return nil, nil
 		case <-expired.C:
-			before, all := q.place(model, w)
+			before, all := q.place(model, w, time.Now())
 			q.leave(model, w)
 			return nil, queuedTooLong(i.means.name, before, all, patience)
 		case <-tick.C:
@@ -307,7 +318,7 @@ func (i *inference) stand(ctx context.Context, model string, w *waiter) (*pass, 
 		if !i.stream && !i.t.out.committed {
 			continue
 		}
-		before, all := q.place(model, w)
+		before, all := q.place(model, w, time.Now())
 		if i.hold(waited, fmt.Sprintf("queued: %d of %d", before+1, all)) != nil {
 			q.leave(model, w)
 			return nil, nil

@@ -56,6 +56,9 @@ type Options struct {
 	Now func() time.Time
 	// First is called with the first byte of the body; nil: nobody cares.
 	First func()
+	// Ending is called once before the end of a stream goes out: who reads it may
+	// ask again at once. Nil: nobody cares.
+	Ending func()
 	// Meter is fed with the body as it comes from the engine; nil: none.
 	Meter *openai.UsageMeter
 	// Filter takes out of a stream what the engine was asked for on our own
@@ -96,6 +99,7 @@ type pump struct {
 	answer Answer
 	track  openai.Tracker
 	state  openai.ResponseState
+	told   bool // that the end goes out
 	held   bool // the start of an event is held back
 	torn   bool // the client has the start of an event that was too large to hold
 }
@@ -204,6 +208,7 @@ func (p *pump) events(buf []byte, n int, err error) {
 		if p.o.Filter != nil {
 			out = p.o.Filter.Feed(out)
 		}
+		p.tellEnd()
 		if !p.write(out) || away && p.runaway() {
 			return
 		}
@@ -221,6 +226,14 @@ func (p *pump) events(buf []byte, n int, err error) {
 		n, err = p.x.Next(buf[held:], comment)
 		together.after()
 		p.got(buf[held : held+n])
+	}
+}
+
+// tellEnd tells that what goes out next ends the stream.
+func (p *pump) tellEnd() {
+	if !p.told && p.o.Ending != nil && p.o.Dialect != openai.Plain && p.track.Ended(p.o.Dialect) {
+		p.told = true
+		p.o.Ending()
 	}
 }
 

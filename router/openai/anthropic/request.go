@@ -145,18 +145,24 @@ func (t *turn) user(c *chat.Request, at int) *openai.Error {
 
 // result divides what a tool gave: engines take text alone from a tool.
 func (b *block) result(at int) (string, []chat.Part, *openai.Error) {
+	var given content
+	if len(chat.Given(b.Content)) > 0 {
+		if err := json.Unmarshal(b.Content, &given); err != nil {
+			return "", nil, chat.Invalid("messages", fmt.Sprintf("messages.%d: content of a tool_result: %v", at, err))
+		}
+	}
 	var images []chat.Part
-	for i := range b.Content {
-		if b.Content[i].Type == "text" {
+	for i := range given {
+		if given[i].Type == "text" {
 			continue
 		}
-		p, e := b.Content[i].part(at)
+		p, e := given[i].part(at)
 		if e != nil {
 			return "", nil, e
 		}
 		images = append(images, p)
 	}
-	text := b.Content.text()
+	text := given.text()
 	if b.IsError {
 		text = strings.TrimSuffix("Error: "+text, ": ")
 	}

@@ -54,14 +54,16 @@ type choice struct {
 type content []block
 
 type block struct {
-	Type    string          `json:"type"`
-	Text    string          `json:"text"`
-	Source  *source         `json:"source"`
-	ID      string          `json:"id"`
-	Name    string          `json:"name"`
-	Input   json.RawMessage `json:"input"`
-	CallID  string          `json:"tool_use_id"`
-	Content content         `json:"content"`
+	Type   string          `json:"type"`
+	Text   string          `json:"text"`
+	Source *source         `json:"source"`
+	ID     string          `json:"id"`
+	Name   string          `json:"name"`
+	Input  json.RawMessage `json:"input"`
+	CallID string          `json:"tool_use_id"`
+	// Content is of a tool's result: read when it is used, as nobody bounds how
+	// deep it is nested.
+	Content json.RawMessage `json:"content"`
 	IsError bool            `json:"is_error"`
 }
 

@@ -234,6 +234,8 @@ func (a *Answer) Whole(body []byte) ([]byte, *openai.Error) {
 	a.figures(c)
 	choice := &c.Choices[0]
 	for i := range choice.Message.ToolCalls {
+		n := chat.Number(i) // they are whole and in order
+		choice.Message.ToolCalls[i].Index = &n
 		a.calls.Add(&choice.Message.ToolCalls[i])
 	}
 	a.reason = string(choice.FinishReason)

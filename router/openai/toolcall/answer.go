@@ -245,7 +245,7 @@ func (a *Answer) Whole(body []byte) ([]byte, *openai.Error) {
 	}
 	var doc map[string]json.RawMessage
 	var list []map[string]json.RawMessage
-	if json.Unmarshal(c.Raw, &doc) != nil || json.Unmarshal(doc["choices"], &list) != nil {
+	if json.Unmarshal(c.Raw, &doc) != nil || json.Unmarshal(doc["choices"], &list) != nil || len(list) != len(c.Choices) {
 		return nil, chat.NoAnswer("the engine's answer is no chat completion")
 	}
 	for i := range c.Choices {
