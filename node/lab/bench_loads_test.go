@@ -57,7 +57,7 @@ func BenchmarkRates(b *testing.B) {
 	rates := []struct {
 		name string
 		sim  Sim
-	}{{"500 tokens/s a stream", Sim{Tokens: 256, IntervalMS: 2}}, {"all tokens at once", Sim{Tokens: 4000}}}
+	}{{"500 tokens/s a stream", Sim{Tokens: 256, IntervalMS: 2}}, {"all tokens at once", Sim{Tokens: 1000}}}
 	for b.Loop() {
 		for _, rate := range rates {
 			st := newBenchStage(b, rate.sim)

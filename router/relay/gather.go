@@ -21,6 +21,9 @@ const (
 	// gatherAfter is how many reads of a stream come before its first wait, so
 	// that what a person sees first comes at once.
 	gatherAfter = 2
+	// fullRead is a read that hardly ends where the engine's bytes do: waiting
+	// before the next one would only slow a long answer down.
+	fullRead = bufferBytes * 3 / 4
 	// atHand is the most that a read takes whose bytes were there.
 	atHand = 500 * time.Microsecond
 )

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"llmgw/router/openai"
 )
 
 // paced reads a stream whose events are every apart, and tells how many of its
@@ -79,6 +81,31 @@ func TestGatheringStopsWhenAStreamSlowsDown(t *testing.T) {
 			t.Error("a stream waited at the wrong time")
 		}
 	})
+}
+
+// TestBytesInHandAreNotKeptWaiting: a stream waits only where all that came has
+// gone out.
+func TestBytesInHandAreNotKeptWaiting(t *testing.T) {
+	x := &Exchange{br: newReader(strings.NewReader("more"))}
+	p := pump{x: x, o: pumpOptions()}
+	for name, c := range map[string]struct {
+		n    int
+		do   func()
+		want bool
+	}{
+		"nothing":               {100, func() {}, true},
+		"a full read":           {fullRead, func() {}, false},
+		"the start of an event": {100, func() { p.held = true }, false},
+		"bytes in the buffer":   {100, func() { _, _ = x.br.Peek(1) }, false},
+		"the end":               {100, func() { p.track.Feed([]byte(doneFrame)) }, false},
+	} {
+		x.br.Reset(strings.NewReader("more"))
+		p.held, p.track = false, openai.Tracker{}
+		c.do()
+		if got := p.idle(c.n); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
 }
 
 // burst is an engine whose streams have n events, pause apart.

@@ -222,7 +222,7 @@ func (p *pump) events(buf []byte, n int, err error) {
 			return
 		}
 		p.held = held > 0
-		together.before(!p.held && p.x.br.Buffered() == 0 && !p.track.Ended(p.o.Dialect))
+		together.before(p.idle(n))
 		n, err = p.x.Next(buf[held:], comment)
 		together.after()
 		p.got(buf[held : held+n])
@@ -235,6 +235,12 @@ func (p *pump) tellEnd() {
 		p.told = true
 		p.o.Ending()
 	}
+}
+
+// idle reports that nothing is in hand that could go out now: all of the last
+// read, of n bytes, went out, and it was not so long that more is there.
+func (p *pump) idle(n int) bool {
+	return n < fullRead && !p.held && p.x.br.Buffered() == 0 && !p.track.Ended(p.o.Dialect)
 }
 
 // runaway ends a stream that only repeats itself, as if it had met its bound.
