@@ -71,7 +71,7 @@ func (i *inference) capOf(view ModelView) (most int64, e *openai.Error) {
 		if shape == nil {
 			continue
 		}
-		n, e := openai.EffectiveCap(&shape.req, shape.dialect, int64(view.Model.Limits.MaxOutput), view.context(), int64(i.query.Tokens))
+		n, e := openai.EffectiveCap(&shape.req, shape.dialect, int64(view.Model.Limits.MaxOutput), view.context(), int64(i.prompt()))
 		if e != nil {
 			return 0, e
 		}
@@ -84,7 +84,7 @@ func (i *inference) capOf(view ModelView) (most int64, e *openai.Error) {
 func (i *inference) estimate(view ModelView) (openai.Usage, *openai.Error) {
 	most, e := i.capOf(view)
 	r := &i.own.req
-	u := openai.Usage{Input: uint64(i.query.Tokens), Source: openai.UsageEstimated}
+	u := openai.Usage{Input: i.prompt(), Source: openai.UsageEstimated}
 	answers := max(r.N.N, r.BestOf.N, 1)
 	if i.needs == catalog.AbilityPictures {
 		u.Images = uint64(min(answers, maxAnswers))
@@ -93,9 +93,25 @@ func (i *inference) estimate(view ModelView) (openai.Usage, *openai.Error) {
 	if i.own.path == "/v1/completions" {
 		answers *= int64(max(r.Inputs, 1))
 	}
-	u.Output = uint64(most) * uint64(min(answers, maxAnswers))
+	u.Output = uint64(min(most, maxTokens)) * uint64(min(answers, maxAnswers))
 	return u, e
 }
 
-// maxAnswers keeps what clients write from overflowing.
-const maxAnswers = 1 << 20
+// Tokens that a picture, a sound or a document counts until an engine tells: what
+// vision models take for a large picture, and some minutes of speech.
+const (
+	pictureTokens  = 1500
+	soundTokens    = 3000
+	documentTokens = 10_000
+)
+
+// prompt estimates the prompt for limits and money. Its bytes are no measure of
+// what is not text.
+func (i *inference) prompt() uint64 {
+	r := &i.own.req
+	n := openai.EstimateTokens(r.TextBytes) + int64(r.Images)*pictureTokens + int64(r.Audio)*soundTokens + int64(r.Files)*documentTokens
+	return uint64(max(n, 1))
+}
+
+// maxTokens and maxAnswers keep what clients write from overflowing.
+const maxTokens, maxAnswers = 1 << 40, 1 << 20

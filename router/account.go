@@ -118,9 +118,9 @@ func (i *inference) charge() {
 	case a.status >= http.StatusBadRequest:
 		used = openai.Usage{Source: openai.UsageEngine}
 	case !told:
-		used = openai.Usage{Input: uint64(i.query.Tokens), Source: openai.UsageEstimated}
-	case used.Source == openai.UsageCounted:
-		used.Input = uint64(i.query.Tokens)
+		used = openai.Usage{Input: i.prompt(), Source: openai.UsageEstimated}
+	case used.Source == openai.UsageCounted && used.Input == 0:
+		used.Input = i.prompt()
 	}
 	code := i.t.code
 	if code == 0 {

@@ -208,3 +208,17 @@ func TestMessagesTellLimitsAsTheirClientsKnowThem(t *testing.T) {
 		}
 	}
 }
+
+func TestEstimatesDoNotWrap(t *testing.T) {
+	i := &inference{t: &request{route: route{streams: true}}}
+	i.own.form = form{path: chatPath, dialect: openai.Chat}
+	for _, body := range []string{`{"max_tokens":4611686018427387904,"n":4}`, `{"n":9223372036854775807,"max_tokens":9223372036854775807}`} {
+		var err error
+		if i.own.req, err = openai.Scan([]byte(body)); err != nil {
+			t.Fatal(err)
+		}
+		if u, e := i.estimate(ModelView{}); e != nil || u.Output < 1<<40 {
+			t.Errorf("%s: %+v, %v", body, u, e)
+		}
+	}
+}

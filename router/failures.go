@@ -144,6 +144,15 @@ func wantsForm(kind string) *openai.Error {
 	return e
 }
 
+// doubledModel refuses what one reader may take for one model and another for
+// another: rights and prices depend on it.
+func doubledModel() *openai.Error {
+	return &openai.Error{
+		Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: "doubled_model", Param: "model",
+		Message: `the body names "model" more than once`,
+	}
+}
+
 func noBackground() *openai.Error {
 	return &openai.Error{
 		Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: openai.CodeUnsupported, Param: "background",

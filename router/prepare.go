@@ -35,6 +35,9 @@ func (t *request) prepare() (*inference, *openai.Error) {
 	if i.own.req.Model == "" {
 		return nil, noModel()
 	}
+	if i.own.req.Doubled("model") {
+		return nil, doubledModel()
+	}
 	if i.own.req.Background.On {
 		// Nobody would count it, and nobody could ask for it again.
 		return nil, noBackground()
@@ -86,8 +89,11 @@ func (i *inference) prepareForm() *openai.Error {
 	if err != nil {
 		return badForm(err)
 	}
-	if scanned.Model == "" {
+	switch {
+	case scanned.Model == "":
 		return noModel()
+	case scanned.Doubled:
+		return doubledModel()
 	}
 	i.multipart = &scanned
 	i.own.req.Model, i.own.req.Stream = scanned.Model, scanned.Stream

@@ -105,6 +105,8 @@ func openRoute(rest string) (route, bool) {
 	switch rest {
 	case "healthz":
 		return route{name: "healthz", method: http.MethodGet, serve: (*Router).health}, true
+	case "health": // as llama-server and others call it
+		return route{name: "readyz", method: http.MethodGet, serve: (*Router).ready}, true
 	case "readyz":
 		return route{name: "readyz", method: http.MethodGet, serve: (*Router).ready}, true
 	case "metrics":

@@ -30,6 +30,7 @@ type Form struct {
 	Fields map[string]string
 	// ModelStart and ModelEnd are where the model's name stands in the body.
 	ModelStart, ModelEnd int64
+	Doubled              bool // several parts name one
 	Files                int
 	FileBytes            int64
 }
@@ -167,6 +168,7 @@ func (s *formScan) field(name, value string, start int64) error {
 		if len(value) > maxModelBytes {
 			return &FormError{start, fmt.Sprintf("the model's name is longer than %d bytes", maxModelBytes)}
 		}
+		f.Doubled = f.ModelEnd > 0
 		f.Model, f.ModelStart, f.ModelEnd = value, start, start+int64(len(value))
 	case "stream":
 		switch strings.ToLower(strings.TrimSpace(value)) {

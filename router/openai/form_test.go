@@ -55,7 +55,7 @@ func TestScanFormFindsFieldsWhereverTheyStand(t *testing.T) {
 	}{
 		"before the file":      {formOf(t, "xx", [2]string{"model", "w"}, [2]string{"@file", audio}), Form{Model: "w", Files: 1, FileBytes: int64(len(audio)), Fields: map[string]string{"model": "w"}}},
 		"behind the file":      {formOf(t, "xx", [2]string{"@file", audio}, [2]string{"stream", "true"}, [2]string{"model", "org/w"}), Form{Model: "org/w", Stream: true, Files: 1, FileBytes: int64(len(audio)), Fields: map[string]string{"model": "org/w", "stream": "true"}}},
-		"doubled":              {formOf(t, "xx", [2]string{"model", "a"}, [2]string{"model", "b"}), Form{Model: "b", Fields: map[string]string{"model": "b"}}},
+		"doubled":              {formOf(t, "xx", [2]string{"model", "a"}, [2]string{"model", "b"}), Form{Model: "b", Doubled: true, Fields: map[string]string{"model": "b"}}},
 		"others":               {formOf(t, "xx", [2]string{"language", "en"}, [2]string{"prompt", strings.Repeat("p", maxFormField+1)}, [2]string{"response_format", "json"}), Form{Fields: map[string]string{"language": "en", "response_format": "json"}}},
 		"an empty field":       {formOf(t, "xx", [2]string{"model", ""}, [2]string{"stream", "0"}), Form{Fields: map[string]string{"model": "", "stream": "0"}}},
 		"no parts":             {[]byte("--xx--\r\n"), Form{Fields: map[string]string{}}},

@@ -183,6 +183,18 @@ func orNullRaw(raw []byte) []byte {
 	return raw
 }
 
+// Doubled reports that a member of the outermost object is there more than once:
+// who reads it elsewhere may take another than the last.
+func (r *Request) Doubled(name string) bool {
+	n := 0
+	for i := range r.fields {
+		if string(r.fields[i].name) == name {
+			n++
+		}
+	}
+	return n > 1
+}
+
 // finish derives what needs the whole body.
 func (r *Request) finish(media bool) {
 	if media {
