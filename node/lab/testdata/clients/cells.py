@@ -13,7 +13,7 @@ MESSAGES = [{"role": "user", "content": PROMPT}]
 # At temperature 0 the model does not end this for thousands of tokens.
 STORY = [{"role": "user", "content": "Write the numbers from 1 to 2000, one a line."}]
 LONG = "word " * 6000  # tokens: more than the context of a slot
-MEANWHILE = 3  # requests that a limited key may have room for again after it was used up
+MEANWHILE = 8  # more requests than a limited key may have room for again since it was used up
 WIDTH = 576  # of the model's embeddings
 
 # The smallest picture there is.
@@ -126,8 +126,12 @@ class Table:
             raise Wrong("a key that is used up was answered")
 
         def patiently():
+            # A wait is up to 15 s long; without one the key is used up first.
+            began = time.monotonic()
             for _ in range(MEANWHILE):
                 patient()
+                if time.monotonic() - began > 20:
+                    break
 
         def side():
             # Earlier in a minute, Retry-After can be longer than the 60 s up to

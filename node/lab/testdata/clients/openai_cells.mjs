@@ -28,7 +28,7 @@ const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwA
 const PICTURE = [{ role: "user", content: [
   { type: "text", text: "What is this?" }, { type: "image_url", image_url: { url: "data:image/png;base64," + PNG } },
 ] }];
-const MEANWHILE = 3; // requests that a limited key may have room for again after it was used up
+const MEANWHILE = 8; // more requests than a limited key may have room for again since it was used up
 const WIDTH = 576; // of the model's embeddings
 
 class Answered extends Error {} // what should be refused was not
