@@ -90,8 +90,11 @@ func TestACrashedTestLeavesNothing(t *testing.T) {
 	for _, how := range []string{"panic", "kill"} {
 		t.Run(how, func(t *testing.T) {
 			id, end := crash(t, how)
-			if how == "kill" && len(traces(id)) < 6 { // two namespaces, a directory, a mount, two processes
-				t.Errorf("the helper is not set up: %v", traces(id))
+			if how == "kill" {
+				Eventually(t, 20*time.Second, "two namespaces, a directory, a mount and two processes are there", func() (bool, string) {
+					there := traces(id)
+					return len(there) >= 6, fmt.Sprint(there)
+				})
 			}
 			end()
 			Eventually(t, 10*time.Second, "everything is removed", func() (bool, string) {
