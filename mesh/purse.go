@@ -300,7 +300,7 @@ func (e *Escrow) accounts() []crdt.Account {
 func (e *Escrow) sweep(ctx context.Context, a crdt.Account) {
 	rights := uint64(max(e.Rights(a), 0))
 	if loose := e.looseOf(a); loose > rights/looseShare {
-		e.putBack(a, rights/drawShare)
+		e.putBackInTurn(a, rights/drawShare)
 	}
 	low := false
 	e.use(a, func(p *purse) { low, p.low = p.low, false })
@@ -314,6 +314,19 @@ func (e *Escrow) sweep(ctx context.Context, a crdt.Account) {
 	need := max(int64(e.share(a)/lowShare)-e.Rights(a), 0)
 	if _, err := e.ask(ctx, givers[0], escrowAsk{Need: min(uint64(need), crdt.MaxAmount), Spare: true}.of(a)); err != nil && ctx.Err() == nil {
 		e.m.log.Debug("no rights from a peer", "peer", givers[0].String(), "budget", a.Budget, "err", err)
+	}
+}
+
+// putBackInTurn is putBack while nobody draws: who drew meanwhile would find the rights neither loose nor on the disk.
+func (e *Escrow) putBackInTurn(a crdt.Account, keep uint64) {
+	p := e.use(a, func(p *purse) { p.users++ })
+	defer e.use(a, func(p *purse) { p.users-- })
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+		e.putBack(a, keep)
+	default:
+		wake(e.wake) // somebody draws, perhaps from peers: later
 	}
 }
 
