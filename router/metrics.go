@@ -11,8 +11,8 @@ import (
 )
 
 // metrics of the router. A relay's kind is "local" (an engine of this node),
-// "remote" (another node's, asked by this one) or "served" (this node's, asked
-// by another one); its outcome is one of the constants below.
+// "remote" (another node's, asked by this one), "served" (this node's, asked by
+// another one) or "outside" (a provider's); its outcome is one of the constants below.
 type metrics struct {
 	requests  *prometheus.CounterVec   // route, code, model, key, node
 	duration  *prometheus.HistogramVec // route, model
