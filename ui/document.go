@@ -34,7 +34,7 @@ const (
 // Change is one difference between the mesh and a document.
 type Change struct {
 	Action string `json:"action"`
-	Kind   string `json:"kind"` // model, node, setting
+	Kind   string `json:"kind"` // model, node, setting, tenant, project, price, route
 	Name   string `json:"name"`
 	Field  string `json:"field"` // of a model or node that changes
 	Before string `json:"before"`
