@@ -75,10 +75,12 @@ func takers(t *testing.T, total uint64, boxes ...*box) uint64 {
 func takeAll(t *testing.T, b *box, total, seed uint64) (taken uint64) {
 	for n := uint64(0); ; n++ {
 		cost := 1 + (7*n+3*seed)%40
-		err := b.mesh.Escrow().Take(context.Background(), budget, total, cost)
+		got, err := b.mesh.Escrow().Take(context.Background(), budget, total, cost)
 		switch {
 		case err == nil:
-			b.mesh.Escrow().Return(budget, cost/4)
+			if err := got.Settle(cost - cost/4); err != nil {
+				t.Error(err)
+			}
 			taken += cost - cost/4
 		case !errors.Is(err, crdt.ErrRights):
 			t.Error(err)
@@ -96,7 +98,7 @@ func TestHardBudgetIsNeverOverspent(t *testing.T) {
 	boxes := newBoxes(t, 5)
 	_, others := stewardOf(t, boxes...)
 	// One who is not asked anything itself mints when others ask.
-	if err := others[0].mesh.Escrow().Take(context.Background(), budget, hardTotal, 1); err != nil {
+	if _, err := others[0].mesh.Escrow().Take(context.Background(), budget, hardTotal, 1); err != nil {
 		t.Fatal(err)
 	}
 	taken := takers(t, hardTotal, boxes...)
@@ -120,7 +122,7 @@ func TestHardBudgetAcrossACut(t *testing.T) {
 	left, right := boxes[:2], boxes[2:]
 	taken := uint64(0)
 	for _, b := range boxes {
-		if err := b.mesh.Escrow().Take(context.Background(), budget, hardTotal, 500); err != nil {
+		if _, err := b.mesh.Escrow().Take(context.Background(), budget, hardTotal, 500); err != nil {
 			t.Fatal(err)
 		}
 		taken += 500
@@ -164,7 +166,7 @@ func TestRightsOfAKilledBoxAreStranded(t *testing.T) {
 	survivors := slices.DeleteFunc(slices.Clone(boxes), func(b *box) bool { return b == dies })
 	taken := uint64(0)
 	for range 21 {
-		if err := dies.mesh.Escrow().Take(context.Background(), budget, hardTotal, 100); err != nil {
+		if _, err := dies.mesh.Escrow().Take(context.Background(), budget, hardTotal, 100); err != nil {
 			t.Fatal(err)
 		}
 		taken += 100
@@ -215,7 +217,7 @@ func TestRightsOfARolledBackDiskAreNotSpentAgain(t *testing.T) {
 	allLive(t, boxes...)
 	taken := uint64(0)
 	for range 10 {
-		if err := boxes[0].mesh.Escrow().Take(context.Background(), budget, hardTotal, hardTotal/20); err != nil {
+		if _, err := boxes[0].mesh.Escrow().Take(context.Background(), budget, hardTotal, hardTotal/20); err != nil {
 			t.Fatal(err)
 		}
 		taken += hardTotal / 20
@@ -248,14 +250,14 @@ func TestRaiseAndCut(t *testing.T) {
 		t.Fatalf("one who is no steward minted %d", got)
 	}
 	mint(t, 1000, boxes...)
-	if err := others[0].mesh.Escrow().Take(context.Background(), budget, 1000, 300); err != nil {
+	if _, err := others[0].mesh.Escrow().Take(context.Background(), budget, 1000, 300); err != nil {
 		t.Fatal(err)
 	}
 	mint(t, 5000, boxes...)
 	if got := steward.mesh.Escrow().Total(budget); got != 5000 {
 		t.Errorf("raised to %d", got)
 	}
-	if err := others[1].mesh.Escrow().Take(context.Background(), budget, 5000, 2000); err != nil {
+	if _, err := others[1].mesh.Escrow().Take(context.Background(), budget, 5000, 2000); err != nil {
 		t.Fatal(err)
 	}
 	mint(t, 2500, boxes...)
@@ -277,26 +279,29 @@ func TestTakesThatCannotBe(t *testing.T) {
 	ctx := context.Background()
 	b := newBox(t, "b")
 	e := b.mesh.Escrow()
-	if err := e.Take(ctx, budget, 0, 1); !errors.Is(err, crdt.ErrRights) {
+	if _, err := e.Take(ctx, budget, 0, 1); !errors.Is(err, crdt.ErrRights) {
 		t.Errorf("of nothing: %v", err)
 	}
-	if err := e.Take(ctx, budget, 0, 0); err != nil {
+	if _, err := e.Take(ctx, budget, 0, 0); err != nil {
 		t.Errorf("nothing: %v", err)
 	}
-	if err := e.Take(ctx, budget, 0, crdt.MaxAmount+1); !errors.Is(err, crdt.ErrTooLarge) {
+	if _, err := e.Take(ctx, budget, 0, crdt.MaxAmount+1); !errors.Is(err, crdt.ErrTooLarge) {
 		t.Errorf("too much: %v", err)
 	}
 	if err := e.Mint(ctx, budget, crdt.MaxAmount+1); !errors.Is(err, crdt.ErrTooLarge) {
 		t.Errorf("minted: %v", err)
 	}
 	mint(t, 100, b)
-	if err := e.Take(ctx, budget, 100, 101); !errors.Is(err, crdt.ErrRights) || e.Rights(budget) != 100 {
+	if _, err := e.Take(ctx, budget, 100, 101); !errors.Is(err, crdt.ErrRights) || e.Rights(budget) != 100 {
 		t.Errorf("more than there is: %v, rights %d", err, e.Rights(budget))
 	}
-	if err := e.Take(ctx, budget, 100, 60); err != nil {
+	taken, err := e.Take(ctx, budget, 100, 60)
+	if err != nil {
 		t.Fatal(err)
 	}
-	e.Return(budget, 10)
+	if err := taken.Settle(50); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "what came back is there", func() bool { return e.Rights(budget) == 50 })
 	if err := e.Overdraw(budget, 70); err != nil {
 		t.Fatal(err)
@@ -304,7 +309,7 @@ func TestTakesThatCannotBe(t *testing.T) {
 	eventually(t, "it is overdrawn", func() bool { return e.Rights(budget) == -20 })
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := e.Take(ended, budget, 100, 1); err == nil {
+	if _, err := e.Take(ended, budget, 100, 1); err == nil {
 		t.Error("taken by one who is gone, of nothing")
 	}
 }
@@ -314,25 +319,91 @@ func TestLooseRightsAreKeptOverARestart(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, "b")
 	mint(t, 1000, b)
-	for range 5 {
-		if err := b.mesh.Escrow().Take(context.Background(), budget, 1000, 10); err != nil {
+	for i := range 5 {
+		taken, err := b.mesh.Escrow().Take(context.Background(), budget, 1000, 10)
+		if err == nil && i < 2 {
+			err = taken.Settle(0)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.mesh.Escrow().Return(budget, 20)
 	b.kill()
 	b.start()
 	if got := b.mesh.Escrow().Rights(budget); got != 970 {
 		t.Errorf("rights %d", got)
 	}
-	if err := b.mesh.Escrow().Take(context.Background(), budget, 1000, 900); err != nil {
+	taken, err := b.mesh.Escrow().Take(context.Background(), budget, 1000, 900)
+	if err != nil {
 		t.Fatal(err)
 	}
-	b.mesh.Escrow().Return(budget, 900)
+	if err := taken.Settle(0); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "much that is loose goes back to the disk", func() bool {
 		known := b.store.Escrow(budget)
 		return known.Rights(b.store.ID()) > 700
 	})
+}
+
+// TestNothingComesBackUnderAnotherIdentity: after a rollback was found, what requests in
+// flight had reserved counts as used for good.
+func TestNothingComesBackUnderAnotherIdentity(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, "b")
+	mint(t, hardTotal, b)
+	e := b.mesh.Escrow()
+	taken, err := e.Take(context.Background(), budget, hardTotal, 5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := b.store.ID()
+	lost := crdt.EscrowPart{Account: budget, Cells: []crdt.EscrowEntry{{From: before, To: crdt.Spent, Micros: hardTotal}}}
+	if _, err := b.store.MergeMoney(crdt.Money{Escrows: []crdt.EscrowPart{lost}}); err != nil {
+		t.Fatal(err)
+	}
+	if b.store.ID() == before {
+		t.Fatal("the store did not see that it was rolled back")
+	}
+	rights := e.Rights(budget)
+	if err := taken.Settle(0); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.Rights(budget); got != rights {
+		t.Errorf("rights %d, before the request ended %d", got, rights)
+	}
+}
+
+// TestABudgetMadeHardLater: what was spent while it was not leaves no rights, on whichever
+// box it was spent.
+func TestABudgetMadeHardLater(t *testing.T) {
+	t.Parallel()
+	boxes := newBoxes(t, 2)
+	stewardOf(t, boxes...)
+	const soft = hardTotal * 9 / 10
+	for i, b := range boxes {
+		share := uint64(soft/3) * uint64(1+i)
+		if err := b.store.RecordUsage(store.Usage{Record: []byte("u"), Charges: []store.Charge{{Account: budget, Micros: share}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, b := range boxes {
+		eventually(t, "all know what was spent", func() bool { return b.store.Spent(budget) == soft })
+	}
+	spendAll := func(total, left uint64) (got uint64) {
+		t.Helper()
+		eventually(t, "nearly all that is left can be spent", func() bool {
+			got += takers(t, total, boxes...)
+			return got >= left*9/10
+		})
+		if got > left {
+			t.Errorf("%d spent of the %d that were left", got, left)
+		}
+		return got
+	}
+	before := soft + spendAll(hardTotal, hardTotal-soft)
+	mint(t, 2*hardTotal, boxes...)
+	spendAll(2*hardTotal, 2*hardTotal-before)
 }
 
 // TestHostileQuestionsForRights: nothing is given to another store than the asker's, and
@@ -372,7 +443,7 @@ func TestHostileQuestionsForRights(t *testing.T) {
 	if got := a.mesh.Escrow().Rights(budget); got != 1000 {
 		t.Errorf("rights of %d are left", got)
 	}
-	if err := b.mesh.Escrow().Take(context.Background(), budget, 1000, 10); err != nil {
+	if _, err := b.mesh.Escrow().Take(context.Background(), budget, 1000, 10); err != nil {
 		t.Error(err)
 	}
 }
@@ -408,7 +479,7 @@ func TestLowBoxesAskBeforeTheyAreShort(t *testing.T) {
 	mint(t, 1000, boxes...)
 	_, others := stewardOf(t, boxes...)
 	poor := others[0].mesh.Escrow()
-	if err := poor.Take(context.Background(), budget, 1000, 1); err != nil {
+	if _, err := poor.Take(context.Background(), budget, 1000, 1); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it has a quarter of its share", func() bool {

@@ -109,53 +109,74 @@ func (e *Escrow) use(a crdt.Account, fn func(p *purse)) *purse {
 	return p
 }
 
+// Taken is what was set aside of a hard budget for a request.
+type Taken struct {
+	e       *Escrow
+	account crdt.Account
+	as      crdt.ReplicaID // the identity under which it counts as used
+	micros  uint64
+}
+
+// Settle ends a Take once the request is known to have cost used micro-units, which may be more than what was taken. It is
+// called once.
+func (t *Taken) Settle(used uint64) error {
+	if used > t.micros {
+		return t.e.Overdraw(t.account, used-t.micros)
+	}
+	t.e.giveBack(t.account, t.as, t.micros-used)
+	return nil
+}
+
 // Take reserves micros of a hard budget for a request. It is counted as used, on disk, when Take returns nil; what the
-// request did not cost goes back by Return. total is how large the budget is set to be: the steward mints what is missing,
+// request did not cost goes back by Taken.Settle. total is how large the budget is set to be: the steward mints what is missing,
 // see Mint. When this box is short it asks the live peers, those with the most rights first. crdt.ErrRights: nobody who
 // was reached has enough. The first call of a process waits up to 3 s until a peer has told what it holds for this box.
-func (e *Escrow) Take(ctx context.Context, a crdt.Account, total, micros uint64) error {
+func (e *Escrow) Take(ctx context.Context, a crdt.Account, total, micros uint64) (*Taken, error) {
 	if micros > crdt.MaxAmount {
-		return fmt.Errorf("take %d micro-units: %w", micros, crdt.ErrTooLarge)
+		return nil, fmt.Errorf("take %d micro-units: %w", micros, crdt.ErrTooLarge)
 	}
+	taken := &Taken{e: e, account: a, micros: micros}
 	enough := false
 	p := e.use(a, func(p *purse) {
 		if enough = p.loose >= micros; enough {
 			p.loose -= micros
+			taken.as = p.as
 			return
 		}
 		p.users++
 	})
 	if enough {
-		return nil
+		return taken, nil
 	}
 	defer e.use(a, func(p *purse) { p.users-- })
 	select {
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("take %d micro-units: %w", micros, ctx.Err())
+		return nil, fmt.Errorf("take %d micro-units: %w", micros, ctx.Err())
 	}
 	defer func() { <-p.turn }()
-	if err := e.takeInTurn(ctx, a, total, micros); err != nil {
-		return fmt.Errorf("take %d micro-units of %s: %w", micros, a.Budget, err)
+	if err := e.takeInTurn(ctx, taken, total); err != nil {
+		return nil, fmt.Errorf("take %d micro-units of %s: %w", micros, a.Budget, err)
 	}
 	e.checkLow(a)
-	return nil
+	return taken, nil
 }
 
 // takeInTurn draws from the disk, and asks peers when there is not enough.
-func (e *Escrow) takeInTurn(ctx context.Context, a crdt.Account, total, micros uint64) error {
+func (e *Escrow) takeInTurn(ctx context.Context, t *Taken, total uint64) error {
+	a := t.account
 	if err := e.m.AwaitMoney(ctx); err != nil {
 		return err
 	}
 	if err := e.Mint(ctx, a, total); err != nil {
 		return err
 	}
-	err := e.draw(a, micros)
+	err := e.draw(t)
 	if !errors.Is(err, crdt.ErrRights) || e.isDry(a) {
 		return err
 	}
 	for _, p := range e.givers(a, total) {
-		gained, err := e.ask(ctx, p, escrowAsk{Total: total, Need: micros}.of(a))
+		gained, err := e.ask(ctx, p, escrowAsk{Total: total, Need: t.micros}.of(a))
 		if err != nil {
 			e.m.log.Debug("no rights from a peer", "peer", p.String(), "budget", a.Budget, "err", err)
 		}
@@ -165,11 +186,11 @@ func (e *Escrow) takeInTurn(ctx context.Context, a crdt.Account, total, micros u
 		if !gained {
 			continue
 		}
-		if err := e.draw(a, micros); !errors.Is(err, crdt.ErrRights) {
+		if err := e.draw(t); !errors.Is(err, crdt.ErrRights) {
 			return err
 		}
 	}
-	if err := e.draw(a, micros); !errors.Is(err, crdt.ErrRights) {
+	if err := e.draw(t); !errors.Is(err, crdt.ErrRights) {
 		return err // a peer's signal was faster than its answer
 	}
 	e.use(a, func(p *purse) { p.dry = e.m.now().Add(dryFor) })
@@ -184,8 +205,9 @@ func (e *Escrow) isDry(a crdt.Account) (dry bool) {
 	return dry
 }
 
-// draw takes micros from what is loose and from the disk, and makes some more loose.
-func (e *Escrow) draw(a crdt.Account, micros uint64) error {
+// draw takes what t needs from what is loose and from the disk, and makes some more loose.
+func (e *Escrow) draw(t *Taken) error {
+	a, micros := t.account, t.micros
 	if e.Rights(a) < int64(micros) {
 		return crdt.ErrRights
 	}
@@ -207,6 +229,7 @@ func (e *Escrow) draw(a crdt.Account, micros uint64) error {
 	if err != nil {
 		drawn, micros = 0, 0
 	}
+	t.as = self
 	e.use(a, func(p *purse) {
 		if p.as == self {
 			p.loose += had + drawn - micros
@@ -215,11 +238,15 @@ func (e *Escrow) draw(a crdt.Account, micros uint64) error {
 	return err
 }
 
-// Return gives back what was taken and not spent.
-func (e *Escrow) Return(a crdt.Account, micros uint64) {
+// giveBack makes loose what was taken under as and not spent. Under an identity that the store has left since it counts as
+// used for good: it would make rights from nothing.
+func (e *Escrow) giveBack(a crdt.Account, as crdt.ReplicaID, micros uint64) {
 	rights := uint64(max(e.onDisk(a), 0))
 	much := false
 	e.use(a, func(p *purse) {
+		if p.as != as {
+			return
+		}
 		p.loose = min(p.loose+min(micros, crdt.MaxAmount), crdt.MaxAmount)
 		much = p.loose > (rights+p.loose)/looseShare
 	})
@@ -417,13 +444,19 @@ func (e *Escrow) Mint(ctx context.Context, a crdt.Account, total uint64) error {
 	return e.raise(a, total)
 }
 
-// raise mints what is missing.
+// raise mints what is missing. What was spent before the budget was hard is in no escrow: it counts as used from the first
+// mint on, or it could be spent once more on each side of a cut.
 func (e *Escrow) raise(a crdt.Account, total uint64) error {
+	spent := e.m.store.Spent(a)
 	err := e.m.store.UpdateEscrow(a, func(self crdt.ReplicaID, es *crdt.Escrow) error {
-		if has := es.Total(); has < total {
-			return es.Mint(self, total-has)
+		has := es.Total()
+		if has >= total {
+			return nil
 		}
-		return nil
+		if err := es.Mint(self, total-has); err != nil || has > 0 {
+			return err
+		}
+		return es.Overdraw(self, spent-min(spent, es.Used()))
 	})
 	if err != nil {
 		return fmt.Errorf("mint: %w", err)

@@ -25,10 +25,13 @@ func TestRightsOnTheirWayToTheDiskAreNotMissed(t *testing.T) {
 	}()
 	defer func() { stop(); <-swept }()
 	for i := range 200 {
-		if err := e.Take(ctx, a, 100, 90); err != nil {
+		taken, err := e.Take(ctx, a, 100, 90)
+		if err != nil {
 			t.Fatalf("round %d: %v", i, err)
 		}
-		e.Return(a, 90)
+		if err := taken.Settle(0); err != nil {
+			t.Fatal(err)
+		}
 		for e.looseOf(a) >= 90 {
 			runtime.Gosched() // it is about to go back
 		}

@@ -104,17 +104,19 @@ type rights struct {
 var _ limits.Rights = rights{}
 
 // Take sets amount of a budget aside.
-func (r rights) Take(ctx context.Context, a crdt.Account, budget, amount uint64) error {
-	return r.escrow.Take(ctx, a, min(budget, crdt.MaxAmount), amount)
+func (r rights) Take(ctx context.Context, a crdt.Account, budget, amount uint64) (settle func(used uint64), err error) {
+	taken, err := r.escrow.Take(ctx, a, min(budget, crdt.MaxAmount), amount)
+	if err != nil {
+		return nil, err
+	}
+	return func(used uint64) { r.warn(a, used, taken.Settle(used)) }, nil
 }
 
-// Return ends a Take. What was spent beyond it was served, so it counts.
-func (r rights) Return(a crdt.Account, amount, used uint64) {
-	if used <= amount {
-		r.escrow.Return(a, amount-used)
-		return
-	}
-	if err := r.escrow.Overdraw(a, used-amount); err != nil {
-		r.log.Error("spending beyond what was reserved is not counted against a hard budget", "budget", a.Budget, "micros", used-amount, "error", err)
+// Overdraw counts what was spent although nothing was taken for it.
+func (r rights) Overdraw(a crdt.Account, used uint64) { r.warn(a, used, r.escrow.Overdraw(a, used)) }
+
+func (r rights) warn(a crdt.Account, used uint64, err error) {
+	if err != nil {
+		r.log.Error("spending beyond what was reserved is not counted against a hard budget", "budget", a.Budget, "micros", used, "error", err)
 	}
 }

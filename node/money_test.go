@@ -132,21 +132,22 @@ func TestHardBudgetsOfADaemonAlone(t *testing.T) {
 	r := rights{escrow: d.mesh.Escrow(), log: d.Node.log}
 	a := crdt.Account{Budget: "key:a:micros", Period: "2026-11"}
 	ctx := context.Background()
-	if err := r.Take(ctx, a, 100, 60); err != nil {
+	settle, err := r.Take(ctx, a, 100, 60)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Take(ctx, a, 100, 60); !errors.Is(err, crdt.ErrRights) {
+	if _, err := r.Take(ctx, a, 100, 60); !errors.Is(err, crdt.ErrRights) {
 		t.Errorf("took 120 of 100: %v", err)
 	}
-	r.Return(a, 60, 20)
-	if err := r.Take(ctx, a, 100, 60); err != nil {
-		t.Errorf("what was not used is not there again: %v", err)
+	settle(20)
+	if settle, err = r.Take(ctx, a, 100, 60); err != nil {
+		t.Fatalf("what was not used is not there again: %v", err)
 	}
-	r.Return(a, 60, 90)
-	if err := r.Take(ctx, a, 100, 1); !errors.Is(err, crdt.ErrRights) {
+	settle(90)
+	if _, err := r.Take(ctx, a, 100, 1); !errors.Is(err, crdt.ErrRights) {
 		t.Errorf("took more although 110 of 100 were used: %v", err)
 	}
-	if err := r.Take(ctx, a, 200, 80); err != nil {
+	if _, err := r.Take(ctx, a, 200, 80); err != nil {
 		t.Errorf("after a raise: %v", err)
 	}
 }

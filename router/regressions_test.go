@@ -40,19 +40,21 @@ type fakeRights struct {
 	calls                 int
 }
 
-func (f *fakeRights) Take(_ context.Context, _ crdt.Account, _, n uint64) error {
+func (f *fakeRights) Take(_ context.Context, _ crdt.Account, _, n uint64) (func(uint64), error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++
 	if n > f.left {
-		return errors.New("none left")
+		return nil, errors.New("none left")
 	}
 	f.left -= n
 	f.taken += n
-	return nil
+	return func(used uint64) { f.settle(n, used) }, nil
 }
 
-func (f *fakeRights) Return(_ crdt.Account, amount, used uint64) {
+func (f *fakeRights) Overdraw(_ crdt.Account, used uint64) { f.settle(0, used) }
+
+func (f *fakeRights) settle(amount, used uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.left += amount - min(used, amount)

@@ -16,7 +16,7 @@ type aside struct {
 	account crdt.Account
 	budget  catalog.Budget
 	amount  uint64
-	taken   bool // of the rights of a hard budget
+	settle  func(used uint64) // ends what was taken of a hard budget's rights; nil: nothing was
 }
 
 // AccountOf names the account that a budget of a key, project or tenant is counted
@@ -148,11 +148,12 @@ func (l *Limiter) takeRights(ctx context.Context, g *Grant) *Refusal {
 		if !a.budget.Hard || a.amount == 0 {
 			continue
 		}
-		if err := l.cfg.Rights.Take(ctx, a.account, a.budget.Amount, a.amount); err != nil {
+		settle, err := l.cfg.Rights.Take(ctx, a.account, a.budget.Amount, a.amount)
+		if err != nil {
 			l.cfg.Log.Debug("no rights to spend", "account", a.account.Budget, "error", err)
 			return a.refusal(l.cfg.Ledger.Spent(a.account), g.at)
 		}
-		a.taken = true
+		a.settle = settle
 	}
 	return nil
 }
@@ -162,10 +163,10 @@ func (l *Limiter) takeRights(ctx context.Context, g *Grant) *Refusal {
 func (g *Grant) giveRights(all []aside, used map[catalog.Unit]uint64) {
 	for _, a := range all {
 		switch spent := used[a.budget.Unit]; {
-		case a.taken:
-			g.l.cfg.Rights.Return(a.account, a.amount, spent)
+		case a.settle != nil:
+			a.settle(spent)
 		case a.budget.Hard && spent > 0 && g.l.cfg.Rights != nil:
-			g.l.cfg.Rights.Return(a.account, 0, spent)
+			g.l.cfg.Rights.Overdraw(a.account, spent)
 		}
 	}
 }

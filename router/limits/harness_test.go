@@ -59,17 +59,19 @@ type purse struct {
 	over uint64
 }
 
-func (p *purse) Take(_ context.Context, _ crdt.Account, _, amount uint64) error {
+func (p *purse) Take(_ context.Context, _ crdt.Account, _, amount uint64) (func(uint64), error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if amount > p.left {
-		return errors.New("none left")
+		return nil, errors.New("none left")
 	}
 	p.left -= amount
-	return nil
+	return func(used uint64) { p.settle(amount, used) }, nil
 }
 
-func (p *purse) Return(_ crdt.Account, amount, used uint64) {
+func (p *purse) Overdraw(_ crdt.Account, used uint64) { p.settle(0, used) }
+
+func (p *purse) settle(amount, used uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.left += amount - min(used, amount)

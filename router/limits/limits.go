@@ -45,13 +45,14 @@ type Ledger interface {
 	Spent(crdt.Account) uint64
 }
 
-// Rights divides hard budgets among the nodes. Both methods may be called at once.
+// Rights divides hard budgets among the nodes. Its methods may be called at once.
 type Rights interface {
 	// Take sets amount of the account's budget aside, asking peers if need be. An
-	// error means that none is left within reach; nothing is set aside then.
-	Take(ctx context.Context, a crdt.Account, budget, amount uint64) error
-	// Return ends a Take of amount: used of it, or more, was spent.
-	Return(a crdt.Account, amount, used uint64)
+	// error means that none is left within reach; nothing is set aside then. settle
+	// is called once, when used of it, or more, was spent.
+	Take(ctx context.Context, a crdt.Account, budget, amount uint64) (settle func(used uint64), err error)
+	// Overdraw counts what was spent without any of it having been taken.
+	Overdraw(a crdt.Account, used uint64)
 }
 
 // Asker carries a question to a head and its answer back; Answer is called there.
