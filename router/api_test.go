@@ -17,6 +17,7 @@ import (
 	"llmgw/router/relay"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 )
 
 func TestCredentialsAreTakenFromWhereClientsPutThem(t *testing.T) {
@@ -138,6 +139,8 @@ func TestBadBodies(t *testing.T) {
 	n.catalog.set(view("m"))
 	long := `{"model":"m","x":"` + strings.Repeat("x", 1000) + `"}`
 	asGzip := func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip") }
+	asZstd := func(r *http.Request) { r.Header.Set("Content-Encoding", "zstd") }
+	longer := packed(`{"model":"m","x":"` + strings.Repeat("abcdefghij", 1<<20) + `"}`)
 	cases := map[string]struct {
 		body   string
 		change func(*http.Request)
@@ -157,6 +160,11 @@ func TestBadBodies(t *testing.T) {
 		"too large, in chunks": {long, func(r *http.Request) { r.ContentLength = -1; r.Body = io.NopCloser(strings.NewReader(long)) },
 			413, "request_too_large", "1000 bytes"},
 		"too large when unpacked": {string(zipped(long)), asGzip, 413, "request_too_large", "1000 bytes"},
+		"too large of zstd":       {string(longer), asZstd, 413, "request_too_large", "1000 bytes"},
+		"no zstd":                 {`{"model":"m"}`, asZstd, 400, "invalid_encoding", "decompressed"},
+		"cut zstd":                {string(packed(`{"model":"m"}`)[:12]), asZstd, 400, "incomplete_body", "broke off"},
+		"broken gzip":             {broken(zipped(`{"model":"m"}`)), asGzip, 400, "invalid_encoding", "decompressed"},
+		"broken zstd":             {broken(packed(`{"model":"m"}`)), asZstd, 400, "invalid_encoding", "decompressed"},
 		"no gzip":                 {`{"model":"m"}`, asGzip, 400, "invalid_encoding", "decompressed"},
 		"cut gzip":                {string(zipped(`{"model":"m"}`)[:12]), asGzip, 400, "incomplete_body", "broke off"},
 		"other encoding":          {`{}`, func(r *http.Request) { r.Header.Set("Content-Encoding", "br") }, 415, "unsupported_media_type", "br"},
@@ -185,6 +193,24 @@ func zipped(s string) []byte {
 	return b.Bytes()
 }
 
+func packed(s string) []byte {
+	e, err := zstd.NewWriter(nil)
+	if err != nil {
+		panic(err)
+	}
+	return e.EncodeAll([]byte(s), nil)
+}
+
+// broken is b with its checksum wrong.
+func broken(b []byte) string {
+	b = bytes.Clone(b)
+	b[len(b)-1] ^= 1
+	if len(b) > 4 && b[0] == 0x1f {
+		b[len(b)-5] ^= 1 // gzip ends with the length
+	}
+	return string(b)
+}
+
 func TestBodiesOfAllSizesArriveWhole(t *testing.T) {
 	entry, _ := pair(t, false, func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -199,6 +225,11 @@ func TestBodiesOfAllSizesArriveWhole(t *testing.T) {
 			"expect":  func(r *http.Request) { r.Header.Set("Expect", "100-continue") },
 			"no type": func(r *http.Request) { r.Header.Del("Content-Type") },
 			"form":    func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") },
+			"zstd": func(r *http.Request) {
+				z := packed(body)
+				r.Header.Set("Content-Encoding", "ZSTD")
+				r.ContentLength, r.Body = int64(len(z)), io.NopCloser(bytes.NewReader(z))
+			},
 			"gzip": func(r *http.Request) {
 				z := zipped(body)
 				r.Header.Set("Content-Encoding", "gzip")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"llmgw/router/openai"
 	"llmgw/router/relay"
 )
@@ -89,12 +91,13 @@ func (t *request) read() *openai.Error {
 	if expect > t.r.cfg.BodyLimit {
 		return tooLarge(t.r.cfg.BodyLimit)
 	}
-	if strings.EqualFold(t.req.Header.Get("Content-Encoding"), "gzip") {
-		unzipped, err := gzip.NewReader(src)
+	if encoding := t.encoding(); encoding != "" {
+		unpacked, err := unpack(encoding, src)
 		if err != nil {
-			return t.readError(fmt.Errorf("%w: %w", errNotGzip, err))
+			return t.readError(err)
 		}
-		src, expect = unzipped, -1
+		defer unpacked.Close()
+		src, expect = unpacked, -1
 	}
 	body, held, err := t.r.fill(src, expect)
 	t.body, t.held = body, held
@@ -108,7 +111,78 @@ func (t *request) read() *openai.Error {
 	return nil
 }
 
-var errNotGzip = errors.New("body is not gzip")
+// encoding is how the body is compressed; empty: it is not.
+func (t *request) encoding() string {
+	encoding := strings.ToLower(t.req.Header.Get("Content-Encoding"))
+	if encoding == "identity" {
+		return ""
+	}
+	return encoding
+}
+
+// zstdWindow is what a client may have the decoder keep: the most that RFC 9659
+// allows for a body.
+const zstdWindow = 8 << 20
+
+// unpacking reads a compressed body.
+type unpacking struct {
+	io.Reader
+	src *watchedReader
+	end func()
+}
+
+// watchedReader keeps the error of the connection apart from those of a decoder.
+type watchedReader struct {
+	io.Reader
+	err error
+}
+
+func (w *watchedReader) Read(b []byte) (int, error) {
+	n, err := w.Reader.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.err = err
+	}
+	return n, err
+}
+
+var errNotPacked = errors.New("it is not what Content-Encoding says")
+
+// unpack begins to decompress src. Errors: errNotPacked, or the connection's own.
+func unpack(encoding string, src io.Reader) (*unpacking, error) {
+	u := &unpacking{src: &watchedReader{Reader: src}, end: func() {}}
+	var err error
+	if encoding == "gzip" {
+		u.Reader, err = gzip.NewReader(u.src)
+	} else {
+		var d *zstd.Decoder
+		d, err = zstd.NewReader(u.src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
+		if err == nil {
+			u.Reader, u.end = d, d.Close
+		}
+	}
+	if err != nil {
+		return nil, u.mark(err)
+	}
+	return u, nil
+}
+
+func (u *unpacking) Read(b []byte) (int, error) {
+	n, err := u.Reader.Read(b)
+	return n, u.mark(err)
+}
+
+func (u *unpacking) Close() { u.end() }
+
+// mark tells what is wrong with the compression from what is with the connection.
+func (u *unpacking) mark(err error) error {
+	switch {
+	case u.src.err != nil:
+		return u.src.err
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return err
+	}
+	return fmt.Errorf("%w: %w", errNotPacked, err)
+}
 
 func (t *request) readError(err error) *openai.Error {
 	switch {
@@ -118,7 +192,7 @@ func (t *request) readError(err error) *openai.Error {
 		return noBudget()
 	case relay.IsTimeout(err):
 		return slowBody()
-	case errors.Is(err, errNotGzip), errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
+	case errors.Is(err, errNotPacked):
 		return badEncoding(err)
 	}
 	t.gone()
@@ -136,8 +210,8 @@ func (t *request) checkType() *openai.Error {
 	case !isForm && t.route.form:
 		return wantsForm(kind)
 	}
-	switch encoding := strings.ToLower(t.req.Header.Get("Content-Encoding")); encoding {
-	case "", "identity", "gzip":
+	switch encoding := t.encoding(); encoding {
+	case "", "gzip", "zstd":
 		return nil
 	default:
 		return wrongMedia("Content-Encoding " + encoding)

@@ -134,7 +134,7 @@ func cutBody(err error) *openai.Error {
 func wrongMedia(what string) *openai.Error {
 	return &openai.Error{
 		Status: http.StatusUnsupportedMediaType, Type: openai.TypeInvalidRequest, Code: "unsupported_media_type",
-		Message: clip(what) + " is not supported here: send JSON, plain or with gzip",
+		Message: clip(what) + " is not supported here: send JSON, plain, with gzip or with zstd",
 	}
 }
 

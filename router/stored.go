@@ -200,9 +200,15 @@ func (r *Router) ServeStored(s mesh.Stream) {
 	_ = s.Close()
 }
 
-// storedRoute is a stored response by its ID.
+// storedRoute is a stored response by its ID, or the cancelling of one.
 func storedRoute(rest string) (route, bool) {
 	id, ok := strings.CutPrefix(rest, "responses/")
+	if of, cancel := strings.CutSuffix(id, "/cancel"); ok && cancel && of != "" && !strings.Contains(of, "/") {
+		return route{
+			name: "cancel_response", method: http.MethodPost, scope: keys.ScopeInfer, dialect: openai.Plain, model: of,
+			serve: (*Router).cancelResponse,
+		}, true
+	}
 	if !ok || id == "" || strings.Contains(id, "/") {
 		return route{}, false
 	}
@@ -224,6 +230,20 @@ func (r *Router) storedResponse(t *request) {
 		t.json(map[string]any{"id": q.ID, "object": "response", "deleted": true})
 	default:
 		t.raw(one.Document)
+	}
+}
+
+// cancelResponse refuses: what is stored is complete, since none runs in the
+// background.
+func (r *Router) cancelResponse(t *request) {
+	one, e := r.findStored(t.req.Context(), storedQuestion{ID: t.route.model, Key: t.key.ID})
+	switch {
+	case e != nil:
+		t.fail(e)
+	case one == nil:
+		t.fail(noStored(t.route.model))
+	default:
+		t.fail(notInBackground(t.route.model))
 	}
 }
 
@@ -309,6 +329,14 @@ func noStored(id string) *openai.Error {
 		Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: "response_not_found",
 		Message: fmt.Sprintf("no response %q is stored for this API key: one is kept for an hour, in the memory of the box that was asked", clip(id)),
 		Hint:    "send the whole conversation as input",
+	}
+}
+
+func notInBackground(id string) *openai.Error {
+	return &openai.Error{
+		Status: http.StatusBadRequest, Type: openai.TypeInvalidRequest, Code: "invalid_request_error",
+		Message: fmt.Sprintf("response %q cannot be cancelled: it is complete, and only one made with background=true, which no model here makes, can be", clip(id)),
+		Hint:    "to end an answer that is under way, close its connection",
 	}
 }
 

@@ -70,6 +70,11 @@ func TestAResponseIsFoundAndGoneOnFromAtAnyHead(t *testing.T) {
 	if bodies = asked.all(); !strings.Contains(bodies[len(bodies)-1], "my name is Ada") {
 		t.Errorf("the third forgot the first: %s", bodies[len(bodies)-1])
 	}
+	for _, n := range []*node{a, b} {
+		wantError(t, send(t, n, "POST", "/v1/responses/"+second+"/cancel", ""), 400, "invalid_request_error")
+	}
+	wantError(t, send(t, a, "GET", "/v1/responses/"+second+"/cancel", ""), 405, "method_not_allowed")
+	wantError(t, send(t, a, "POST", "/v1/responses/resp_x/cancel", "{}"), 404, "response_not_found")
 	if got := text(t, send(t, a, "DELETE", "/v1/responses/"+second, "")); !strings.Contains(got, `"deleted":true`) {
 		t.Errorf("delete: %s", got)
 	}
