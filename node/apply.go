@@ -3,9 +3,11 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 
 	"llmgw/mesh"
 	"llmgw/mesh/catalog"
@@ -95,18 +97,41 @@ func (a admin) Apply(ctx context.Context, r ui.ApplyRequest) (ui.ApplyResult, er
 	if r.DryRun || len(p.writes) == 0 {
 		return out, nil
 	}
-	for _, write := range p.writes {
+	made := p.make()
+	// What was written is followed also when the rest was not.
+	followed := errors.Join(a.followSettings(), a.offer(ctx))
+	if made != nil {
+		return ui.ApplyResult{}, made
+	}
+	return out, followed
+}
+
+// make writes in order, up to the first that fails.
+func (p *plan) make() error {
+	for done, write := range p.writes {
 		if err := write(); err != nil {
-			return ui.ApplyResult{}, badDocument(err)
+			return cutShort(err, done, len(p.writes))
 		}
 	}
-	return out, errors.Join(a.followSettings(), a.offer(ctx))
+	return nil
 }
 
 // badDocument makes of all that is wrong one refusal.
 func badDocument(err error) error {
 	text := strings.ReplaceAll(err.Error(), "\n", "; ")
 	return &ui.Error{Kind: ui.BadInput, Code: "bad_document", Message: "the document cannot be applied: " + text, Hint: "nothing was changed", Err: err}
+}
+
+// cutShort tells that only the first done of all writes were made.
+func cutShort(err error, done, all int) error {
+	kind := ui.BadInput
+	if errors.Is(err, syscall.ENOSPC) {
+		kind = ui.NoSpace
+	}
+	return &ui.Error{
+		Kind: kind, Code: "applied_in_part", Message: fmt.Sprintf("%d of %d changes were made, the next failed: %v", done, all, err),
+		Hint: "mend what failed and apply the document again: what is as it says is left alone", Err: err,
+	}
 }
 
 // field is one setting of something, as text.

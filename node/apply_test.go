@@ -2,10 +2,12 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"llmgw/crdt/store"
 	"llmgw/mesh/catalog"
 	"llmgw/ui"
 
@@ -110,6 +112,27 @@ func TestApplyWritesOnlyWhatIsGiven(t *testing.T) {
 	m, err := d.catalog.Model("tiny")
 	if err != nil || m.Scale.Max != 2 || m.Limits.Context != 99 || m.Pin == "" {
 		t.Errorf("something that was not given changed: %+v, %v", m, err)
+	}
+}
+
+func TestAnApplyThatIsCutShortSaysSo(t *testing.T) {
+	full := fmt.Errorf("write: %w", store.ErrNoSpace)
+	works, fails := func() error { return nil }, func() error { return full }
+	for name, c := range map[string]struct {
+		writes []func() error
+		says   string
+	}{
+		"at once": {[]func() error{fails, works}, "0 of 2 changes were made"},
+		"later":   {[]func() error{works, works, fails, works}, "2 of 4 changes were made"},
+	} {
+		e := (*ui.Error)(nil)
+		err := (&plan{writes: c.writes}).make()
+		if !errors.As(err, &e) || e.Kind != ui.NoSpace || !strings.Contains(e.Message, c.says) || !strings.Contains(e.Message, "free space") {
+			t.Errorf("%s: %+v", name, err)
+		}
+	}
+	if err := (&plan{writes: []func() error{works}}).make(); err != nil {
+		t.Error(err)
 	}
 }
 

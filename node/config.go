@@ -135,6 +135,12 @@ func oneOf(s setting, allowed ...string) setting {
 	return s
 }
 
+// choices are those of the mesh's setting of the same name.
+func choices(key string) []string {
+	s, _ := catalog.MeshSetting(key)
+	return s.Choices
+}
+
 func fixed(v string) func() string { return func() string { return v } }
 
 // settings is the whole table. The state directory comes first: the default
@@ -152,13 +158,13 @@ func settings() []setting {
 		boolean("discovery.dht", "LLMGW_DISCOVERY_DHT", "", func(c *Config) *bool { return &c.DHT }, "false"),
 		peerList("discovery.dht_bootstrap", "LLMGW_DISCOVERY_DHT_BOOTSTRAP", "", func(c *Config) *[]string { return &c.DHTBootstrap }),
 		oneOf(text("log.format", "LLMGW_LOG_FORMAT", "--log-format", func(c *Config) *string { return &c.LogFormat }, fixed("auto")), "auto", "text", "json"),
-		oneOf(text("log.level", "LLMGW_LOG_LEVEL", "--log-level", func(c *Config) *string { return &c.LogLevel }, fixed("info")), "debug", "info", "warn", "error"),
+		oneOf(text("log.level", "LLMGW_LOG_LEVEL", "--log-level", func(c *Config) *string { return &c.LogLevel }, fixed("info")), choices("log.level")...),
 		text("engines.llamacpp.path", "LLMGW_LLAMA_SERVER", "", func(c *Config) *string { return &c.LlamaServer }, fixed("")),
 		{"engines.ports", "LLMGW_ENGINE_PORTS", "", fixed("8780-8879"),
 			func(c *Config) string { return fmt.Sprintf("%d-%d", c.EnginePorts[0], c.EnginePorts[1]) }, setPorts},
 		boolean("metrics.public", "LLMGW_METRICS_PUBLIC", "", func(c *Config) *bool { return &c.MetricsPublic }, "false"),
 		boolean("router.prefix_routing", "LLMGW_ROUTER_PREFIX_ROUTING", "", func(c *Config) *bool { return &c.PrefixRouting }, "true"),
-		oneOf(text("router.limit_policy", "LLMGW_ROUTER_LIMIT_POLICY", "", func(c *Config) *string { return &c.LimitPolicy }, fixed("share")), "share", "owner", "loose"),
+		oneOf(text("router.limit_policy", "LLMGW_ROUTER_LIMIT_POLICY", "", func(c *Config) *string { return &c.LimitPolicy }, fixed("share")), choices("router.limit_policy")...),
 		networks("router.trusted_proxies", "LLMGW_ROUTER_TRUSTED_PROXIES", func(c *Config) *[]string { return &c.TrustedProxies }),
 		boolean("router.strip_volatile", "LLMGW_ROUTER_STRIP_VOLATILE", "", func(c *Config) *bool { return &c.StripVolatile }, "false"),
 		period("router.load_wait", "LLMGW_ROUTER_LOAD_WAIT", func(c *Config) *time.Duration { return &c.LoadWait }, "10m0s"),

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -231,6 +233,7 @@ func TestErrorsMapToStatus(t *testing.T) {
 		{"own code", "token_expired", "conflict_error", &Error{Kind: Conflict, Code: "token_expired", Message: "x"}, 409},
 		{"wrapped", "not_found", "invalid_request_error", fmt.Errorf("load: %w", &Error{Kind: NotFound, Message: "x"}), 404},
 		{"unexplained", "internal", "server_error", errDisk, 500},
+		{"disk full", "no_space", "server_error", fmt.Errorf("write: %w", &fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}), 507},
 		{"unknown kind", "internal", "server_error", &Error{Kind: 99, Message: "x"}, 500},
 		{"cancelled", "cancelled", "server_error", context.Canceled, 503},
 		{"of another node", "stale", "conflict_error", &APIError{Status: 409, Message: "x", Type: "conflict_error", Code: "stale", Node: "cellar"}, 409},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"syscall"
 )
 
 // Kind sorts the failures of admin operations; it decides the HTTP status.
@@ -154,6 +155,8 @@ func unexplained(err error) *Error {
 		return &Error{Kind: BadInput, Code: "body_too_large", Err: err}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Kind: Unavailable, Code: "cancelled", Err: err}
+	case errors.Is(err, syscall.ENOSPC):
+		return &Error{Kind: NoSpace, Err: err, Hint: "free some space on this box's disk, or ask another box of the mesh"}
 	default:
 		return &Error{Kind: Internal, Err: err, Hint: "see the daemon's log for this request ID"}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/dgraph-io/badger/v4"
 	"golang.org/x/sys/unix"
@@ -12,7 +13,13 @@ import (
 
 // ErrNoSpace: so little is free on the disk that the store takes no writes. Reads go on, and so do writes as soon as there is
 // space again.
-var ErrNoSpace = errors.New("too little free space on the disk of the store")
+var ErrNoSpace error = noSpace{}
+
+// noSpace is syscall.ENOSPC for those who do not know this package.
+type noSpace struct{}
+
+func (noSpace) Error() string        { return "too little free space on the disk of the store" }
+func (noSpace) Is(target error) bool { return target == syscall.ENOSPC }
 
 const (
 	// DefaultReserve is what has to stay free for a write to be taken: enough for a flushed memtable. Where others take it
