@@ -152,7 +152,9 @@ func TestRealEngineSaysWhyItCannotLoad(t *testing.T) {
 	}
 	r.ensure(realShard(cut))
 	s := r.state(catalog.ReplicaQuarantined)
-	if !slices.ContainsFunc(s.LastLines, func(l string) bool { return strings.Contains(l, "exiting due to model loading error") }) {
+	// llama-server writes its log by a thread and mostly loses its very last line on a
+	// busy machine.
+	if !slices.ContainsFunc(s.LastLines, func(l string) bool { return strings.Contains(l, "failed to load model") }) {
 		t.Errorf("reason %q, last lines %q", s.Reason, s.LastLines)
 	}
 }
