@@ -88,6 +88,10 @@ func (b *Box) MeshAddr() string { return fmt.Sprintf("%s:%d", b.IP(), MeshPort) 
 // startTimeout is far above what a daemon needs: the machine may be busy.
 const startTimeout = 30 * time.Second
 
+// stopTimeout is far above what a daemon may take for its streams and then for its
+// engines, 30 s.
+const stopTimeout = time.Minute
+
 // Start runs `llmgw up` and waits until its API answers.
 func (b *Box) Start() {
 	b.tb.Helper()
@@ -180,8 +184,10 @@ func (b *Box) end(sig unix.Signal) time.Duration {
 	}
 	select {
 	case <-b.daemon.done:
-	case <-time.After(startTimeout):
-		b.tb.Fatalf("box %s did not end %v after %v", b.Name, startTimeout, sig)
+	case <-time.After(stopTimeout):
+		_ = b.daemon.cmd.Process.Signal(unix.SIGQUIT) // its log then tells what it waits for
+		time.Sleep(time.Second)
+		b.tb.Fatalf("box %s did not end %v after %v", b.Name, stopTimeout, sig)
 	}
 	return time.Since(began)
 }
