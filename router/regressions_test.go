@@ -217,15 +217,20 @@ func TestWaitersSeeNewReplicas(t *testing.T) {
 // one key's narrow choice does not close the line for others.
 func TestRoomIsTheWaitersOwn(t *testing.T) {
 	var q queue
-	none, much := func() int { return 0 }, func() int { return 8 }
+	free := 0
+	none, much := func() int { return 0 }, func() int { return free }
 	_, narrow := q.enter("m", "narrow", bandNormal, time.Unix(1, 0), none) // may use a full node alone
-	p, w := q.enter("m", "any", bandNormal, time.Unix(2, 0), much)         // 8 places elsewhere
+	p, w := q.enter("m", "any", bandNormal, time.Unix(2, 0), much)         // others too, which are full as well
 	if p != nil {
-		t.Skip("let through")
+		t.Fatal("let through to nodes that are full")
 	}
 	_, narrow2 := q.enter("m", "narrow", bandNormal, time.Unix(3, 0), none)
+	free = 8
 	for range 100 {
 		q.advance("m")
+	}
+	if p, _ := q.enter("m", "new", bandNormal, time.Unix(4, 0), much); p == nil {
+		t.Error("8 places are free, and one who comes now waits behind those who may use a full node alone")
 	}
 	select {
 	case <-w.ready:

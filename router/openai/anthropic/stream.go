@@ -15,9 +15,9 @@ import (
 // pieces of several tool calls: the first call is passed on as it comes, the
 // others, and text behind it, once the answer is whole.
 type Answer struct {
+	chat.Stream
 	id, model string
 	thinking  bool
-	reader    chat.Reader
 	calls     chat.Calls
 	usage     *chat.Usage
 	pieces    int64
@@ -27,67 +27,21 @@ type Answer struct {
 	begun     bool
 	kind      string // of the open block; empty: none is open
 	index     int    // of the open block, or of the next one
-	ended     bool
-	out       []byte
 }
 
 // NewAnswer begins an answer to r; id is the message's, as "msg_1".
 func NewAnswer(r *Request, id string) *Answer {
 	a := &Answer{id: id, model: r.Model, thinking: r.Thinking}
-	a.reader.Comment = a.alive
+	a.Into(chat.Form{
+		Chunk: a.chunk, End: a.finish,
+		Error: func(e *openai.Error, o openai.Origin) []byte { return openai.Messages.StreamError(e, o, nil) },
+		Alive: func() []byte { return []byte(openai.Messages.KeepAlive()) },
+	})
 	return a
 }
 
-// alive passes on that the stream lives.
-func (a *Answer) alive() {
-	if !a.ended {
-		a.out = append(a.out, openai.Messages.KeepAlive()...)
-	}
-}
-
-// Feed takes bytes of the engine's event stream and gives events for the
-// client. They are valid until the next call.
-func (a *Answer) Feed(p []byte) []byte {
-	a.out = a.out[:0]
-	if a.ended {
-		return nil
-	}
-	a.reader.Feed(p, a.chunk)
-	if a.reader.Done() {
-		a.finish()
-	}
-	return a.out
-}
-
-// Finish gives what ends the client's stream when the engine's has ended in
-// order: nothing where it did with its terminator, else an error.
-func (a *Answer) Finish() []byte {
-	a.out = a.out[:0]
-	if a.ended {
-		return nil
-	}
-	a.reader.End(a.chunk)
-	if a.reader.Done() {
-		a.finish()
-		return a.out
-	}
-	return append(a.out, a.Fail(a.reader.Cut(), openai.Origin{})...)
-}
-
-// Fail gives the event that ends a stream with an error.
-func (a *Answer) Fail(e *openai.Error, o openai.Origin) []byte {
-	if a.ended {
-		return nil
-	}
-	a.ended = true
-	return openai.Messages.StreamError(e, o, nil)
-}
-
-// Ended reports that the client's stream has its last event.
-func (a *Answer) Ended() bool { return a.ended }
-
 func (a *Answer) emit(name string, v any) {
-	a.out = append(a.out, openai.EventFrame(name, chat.Encode(v))...)
+	a.Out = append(a.Out, openai.EventFrame(name, chat.Encode(v))...)
 }
 
 type startEvent struct {
@@ -133,10 +87,7 @@ func (a *Answer) close() {
 }
 
 func (a *Answer) chunk(c *chat.Answer) {
-	if e, bad := c.Failed(); bad && !a.ended {
-		a.out = append(a.out, a.Fail(e, openai.Origin{})...)
-	}
-	if a.ended {
+	if a.Broke(c) {
 		return
 	}
 	a.begin()
@@ -237,9 +188,6 @@ type deltaStop struct {
 }
 
 func (a *Answer) finish() {
-	if a.ended {
-		return
-	}
 	a.begin()
 	first := 0
 	if a.kind == "tool_use" {
@@ -263,7 +211,6 @@ func (a *Answer) finish() {
 	reason, sequence := a.stop()
 	a.emit("message_delta", deltaEvent{"message_delta", deltaStop{reason, sequence}, counted})
 	a.emit("message_stop", map[string]string{"type": "message_stop"})
-	a.ended = true
 }
 
 // stop gives the reason for the answer's end in the terms of Messages.

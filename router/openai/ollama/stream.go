@@ -52,86 +52,38 @@ type ReplyCall struct {
 // Answer turns the answer of a chat completion into Ollama's, as it comes or
 // whole.
 type Answer struct {
+	chat.Stream
 	model    string
 	generate bool
 	now      func() time.Time
 	began    time.Time
 	first    time.Time // of the first piece
-	reader   chat.Reader
 	calls    chat.Calls
 	reason   string
 	usage    *chat.Usage
 	timings  *chat.Timings
 	pieces   uint64
-	out      []byte
-	ended    bool
 }
 
 // NewAnswer begins an answer to /api/chat, or to /api/generate. model is the
 // name that the client used; the clock is read for the durations.
 func NewAnswer(model string, generate bool, now func() time.Time) *Answer {
 	a := &Answer{model: model, generate: generate, now: now, began: now()}
-	a.reader.Comment = a.alive
+	a.Into(chat.Form{
+		Chunk: a.chunk, End: a.finish, Alive: a.KeepAlive,
+		Error: func(e *openai.Error, _ openai.Origin) []byte {
+			return openai.Ollama.StreamError(e, openai.Origin{}, nil)
+		},
+	})
 	return a
 }
 
-// alive passes on that the stream lives, by a piece without text: Ollama's
-// clients know no comments.
-func (a *Answer) alive() {
-	if !a.ended {
-		a.out = append(a.out, a.KeepAlive()...)
-	}
-}
-
-// Feed takes bytes of the engine's event stream and gives lines for the
-// client. They are valid until the next call.
-func (a *Answer) Feed(p []byte) []byte {
-	a.out = a.out[:0]
-	if a.ended {
-		return nil
-	}
-	a.reader.Feed(p, a.chunk)
-	if a.reader.Done() {
-		a.finish()
-	}
-	return a.out
-}
-
-// Finish gives what ends the client's stream when the engine's has ended in
-// order: nothing where it did with its terminator, else an error.
-func (a *Answer) Finish() []byte {
-	a.out = a.out[:0]
-	if a.ended {
-		return nil
-	}
-	a.reader.End(a.chunk)
-	if a.reader.Done() {
-		a.finish()
-		return a.out
-	}
-	return append(a.out, a.Fail(a.reader.Cut())...)
-}
-
-// Fail gives the line that ends a stream with an error.
-func (a *Answer) Fail(e *openai.Error) []byte {
-	if a.ended {
-		return nil
-	}
-	a.ended = true
-	return openai.Ollama.StreamError(e, openai.Origin{}, nil)
-}
-
 // KeepAlive is a piece without text: a stream that waits stays open with it.
+// Ollama's clients know no comments.
 func (a *Answer) KeepAlive() []byte { return a.line(a.reply("", "", nil)) }
 
-// Ended reports that the client's stream has its last line.
-func (a *Answer) Ended() bool { return a.ended }
-
 func (a *Answer) chunk(c *chat.Answer) {
-	if e, bad := c.Failed(); bad && !a.ended {
-		a.out = append(a.out, a.Fail(e)...)
-	}
-	if a.ended {
+	if a.Broke(c) {
 		return
 	}
 	a.figures(c)
@@ -163,7 +115,7 @@ func (a *Answer) piece(d *chat.Delta, reason string) {
 		a.calls.Add(&d.ToolCalls[i])
 	}
 	if text != "" || thinking != "" {
-		a.out = append(a.out, a.line(a.reply(text, thinking, nil))...)
+		a.Out = append(a.Out, a.line(a.reply(text, thinking, nil))...)
 	}
 	if reason != "" {
 		a.reason = reason
@@ -173,14 +125,10 @@ func (a *Answer) piece(d *chat.Delta, reason string) {
 // finish writes the tool calls, whose arguments are whole only now, and the
 // last line.
 func (a *Answer) finish() {
-	if a.ended {
-		return
-	}
 	if a.calls.Len() > 0 {
-		a.out = append(a.out, a.line(a.reply("", "", &a.calls))...)
+		a.Out = append(a.Out, a.line(a.reply("", "", &a.calls))...)
 	}
-	a.out = append(a.out, a.line(a.last(a.reply("", "", nil)))...)
-	a.ended = true
+	a.Out = append(a.Out, a.line(a.last(a.reply("", "", nil)))...)
 }
 
 func (a *Answer) reply(text, thinking string, calls *chat.Calls) *Reply {

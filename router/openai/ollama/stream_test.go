@@ -115,10 +115,10 @@ func TestWholeAnswers(t *testing.T) {
 
 func TestFailEndsOnce(t *testing.T) {
 	a := NewAnswer("m", false, still)
-	if got := string(a.Fail(&openai.Error{Message: "x"})); got != `{"error":"x"}`+"\n" {
+	if got := string(a.Fail(&openai.Error{Message: "x"}, openai.Origin{})); got != `{"error":"x"}`+"\n" {
 		t.Errorf("got %q", got)
 	}
-	if got := string(a.Fail(&openai.Error{Message: "x"})) + string(a.Finish()) + string(a.Feed([]byte(sse("[DONE]")))); got != "" {
+	if got := string(a.Fail(&openai.Error{Message: "x"}, openai.Origin{})) + string(a.Finish()) + string(a.Feed([]byte(sse("[DONE]")))); got != "" {
 		t.Errorf("after the end comes %q", got)
 	}
 }

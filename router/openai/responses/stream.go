@@ -10,10 +10,10 @@ import (
 // Answer turns the answer of a chat completion into a response, as it comes or
 // whole.
 type Answer struct {
+	chat.Stream
 	r        *Request
 	id       string
 	created  int64 // seconds since 1970
-	reader   chat.Reader
 	calls    chat.Calls
 	callsOf  []*output // by number of the call; nil: its name has not come
 	items    []*output
@@ -23,69 +23,25 @@ type Answer struct {
 	reason   string
 	sequence int
 	begun    bool
-	ended    bool
 	complete bool // in order
-	out      []byte
 }
 
 // NewAnswer begins an answer to r; id goes behind "resp_", created is in
 // seconds since 1970.
 func NewAnswer(r *Request, id string, created int64) *Answer {
 	a := &Answer{r: r, id: "resp_" + id, created: created}
-	a.reader.Comment = a.alive
+	a.Into(chat.Form{
+		Chunk: a.chunk, End: a.finish,
+		Error: func(e *openai.Error, o openai.Origin) []byte {
+			return openai.Responses.StreamError(e, o, &openai.ResponseState{ID: a.id, Sequence: a.sequence})
+		},
+		Alive: func() []byte { return []byte(openai.Responses.KeepAlive()) },
+	})
 	return a
-}
-
-// alive passes on that the stream lives.
-func (a *Answer) alive() {
-	if !a.ended {
-		a.out = append(a.out, openai.Responses.KeepAlive()...)
-	}
 }
 
 // ID is the response's.
 func (a *Answer) ID() string { return a.id }
-
-// Feed takes bytes of the engine's event stream and gives events for the
-// client. They are valid until the next call.
-func (a *Answer) Feed(p []byte) []byte {
-	a.out = a.out[:0]
-	if a.ended {
-		return nil
-	}
-	a.reader.Feed(p, a.chunk)
-	if a.reader.Done() {
-		a.finish()
-	}
-	return a.out
-}
-
-// Finish gives what ends the client's stream when the engine's has ended in
-// order: nothing where it did with its terminator, else an error.
-func (a *Answer) Finish() []byte {
-	a.out = a.out[:0]
-	if a.ended {
-		return nil
-	}
-	a.reader.End(a.chunk)
-	if a.reader.Done() {
-		a.finish()
-		return a.out
-	}
-	return append(a.out, a.Fail(a.reader.Cut(), openai.Origin{})...)
-}
-
-// Fail gives the event that ends a stream with an error.
-func (a *Answer) Fail(e *openai.Error, o openai.Origin) []byte {
-	if a.ended {
-		return nil
-	}
-	a.ended = true
-	return openai.Responses.StreamError(e, o, &openai.ResponseState{ID: a.id, Sequence: a.sequence})
-}
-
-// Ended reports that the client's stream has its last event.
-func (a *Answer) Ended() bool { return a.ended }
 
 // Complete reports that it has come to its end in order: Document and Output are
 // what is to be stored.
@@ -98,7 +54,7 @@ func (a *Answer) next(kind string) head {
 }
 
 func (a *Answer) emit(h head, event any) {
-	a.out = append(a.out, openai.EventFrame(h.Type, chat.Encode(event))...)
+	a.Out = append(a.Out, openai.EventFrame(h.Type, chat.Encode(event))...)
 }
 
 func (a *Answer) begin() {
@@ -113,10 +69,7 @@ func (a *Answer) begin() {
 }
 
 func (a *Answer) chunk(c *chat.Answer) {
-	if e, bad := c.Failed(); bad && !a.ended {
-		a.out = append(a.out, a.Fail(e, openai.Origin{})...)
-	}
-	if a.ended {
+	if a.Broke(c) {
 		return
 	}
 	a.begin()
@@ -259,16 +212,13 @@ func (a *Answer) closeCalls() {
 }
 
 func (a *Answer) finish() {
-	if a.ended {
-		return
-	}
 	a.begin()
 	a.closeText()
 	a.closeCalls()
 	d := a.final()
 	h := a.next("response." + d.Status)
 	a.emit(h, responseEvent{h, d})
-	a.ended, a.complete = true, true
+	a.complete = true
 }
 
 // final is the response when nothing more comes.
@@ -298,7 +248,7 @@ func (a *Answer) Whole(body []byte) ([]byte, *openai.Error) {
 	}
 	choice := &c.Choices[0]
 	m := &choice.Message
-	a.usage, a.reason, a.ended = c.Usage, string(choice.FinishReason), true
+	a.usage, a.reason, a.Closed = c.Usage, string(choice.FinishReason), true
 	if thought := m.Thinking(); thought != "" {
 		a.add(kindReasoning, 0).text = []byte(thought)
 	}

@@ -12,25 +12,21 @@ import (
 // Answer turns the documents of a chat completion into tool calls, as they
 // come or whole. What does not become a call is passed on as text.
 type Answer struct {
+	chat.Stream
 	call    *Call
-	reader  chat.Reader
 	choices map[chat.Number]*choice
-	out     []byte
-	ended   bool
 }
 
 // NewAnswer begins an answer to what was asked for.
 func NewAnswer(c *Call) *Answer {
 	a := &Answer{call: c, choices: make(map[chat.Number]*choice)}
-	a.reader.Comment = a.alive
+	a.Into(chat.Form{
+		Chunk: a.chunk,
+		End:   func() { a.Out = append(a.Out, openai.DoneFrame...) },
+		Error: func(e *openai.Error, o openai.Origin) []byte { return openai.Chat.StreamError(e, o, nil) },
+		Alive: func() []byte { return []byte(openai.Chat.KeepAlive()) },
+	})
 	return a
-}
-
-// alive passes on that the stream lives.
-func (a *Answer) alive() {
-	if !a.ended {
-		a.out = append(a.out, openai.Chat.KeepAlive()...)
-	}
 }
 
 // choice is one document in the making.
@@ -67,50 +63,11 @@ type choiceDelta struct {
 	Finish *string `json:"finish_reason"`
 }
 
-// Feed takes bytes of the engine's event stream and gives events for the
-// client. They are valid until the next call.
-func (a *Answer) Feed(p []byte) []byte {
-	a.out = a.out[:0]
-	if a.ended {
-		return nil
-	}
-	a.reader.Feed(p, a.chunk)
-	if a.reader.Done() && !a.ended {
-		a.ended = true
-		a.out = append(a.out, openai.DoneFrame...)
-	}
-	return a.out
-}
-
-// Finish gives what ends the client's stream when the engine's has ended in
-// order: nothing where it did with its terminator, else an error.
-func (a *Answer) Finish() []byte {
-	a.out = a.out[:0]
-	if a.ended {
-		return nil
-	}
-	a.reader.End(a.chunk)
-	if a.reader.Done() {
-		a.ended = true
-		return append(a.out, openai.DoneFrame...)
-	}
-	return append(a.out, a.Fail(a.reader.Cut(), openai.Origin{})...)
-}
-
-// Fail gives the events that end a stream with an error.
-func (a *Answer) Fail(e *openai.Error, o openai.Origin) []byte {
-	if a.ended {
-		return nil
-	}
-	a.ended = true
-	return openai.Chat.StreamError(e, o, nil)
-}
-
 // chunk passes a chunk on with its choices made anew. One without choices, such
 // as the one with the usage, stays as it is; so does an error.
 func (a *Answer) chunk(c *chat.Answer) {
 	var doc map[string]json.RawMessage
-	if a.ended || json.Unmarshal(c.Raw, &doc) != nil {
+	if json.Unmarshal(c.Raw, &doc) != nil {
 		return
 	}
 	if len(c.Choices) > 0 {
@@ -120,7 +77,7 @@ func (a *Answer) chunk(c *chat.Answer) {
 		}
 		doc["choices"] = chat.Encode(list)
 	}
-	a.out = append(a.out, openai.DataFrame(chat.Encode(doc))...)
+	a.Out = append(a.Out, openai.DataFrame(chat.Encode(doc))...)
 }
 
 func (a *Answer) next(c *chat.Choice) choiceDelta {
