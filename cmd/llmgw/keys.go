@@ -81,8 +81,8 @@ Examples:
 			if err != nil {
 				return err
 			}
-			if cmd.Flags().NFlag() == 0 {
-				return usagef("llmgw keys set needs something to change; see llmgw keys set --help")
+			if err := somethingGiven(cmd); err != nil {
+				return err
 			}
 			return send(cmd, (*ui.Client).SetKey, ui.KeySettings{Key: args[0], KeyChange: change}, func(w io.Writer, r ui.KeyAnswer) {
 				fmt.Fprintf(w, "%s: project %s; models %s; expires %s; limits %s; budgets %s\n", r.Key.Name, orDash(r.Key.Project),

@@ -23,12 +23,9 @@ func tenantVerb(use, short, example string, call clientCall[ui.TenantRequest, ui
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: short + ".\n\n" + rulesHelp + "\n\nExamples:\n  " + example, Args: exactly(1, "a name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			rules, err := ruleChange(cmd)
+			rules, err := rulesGiven(cmd, change)
 			if err != nil {
 				return err
-			}
-			if change && cmd.Flags().NFlag() == 0 {
-				return usagef("%s needs something to change; see %s --help", cmd.CommandPath(), cmd.CommandPath())
 			}
 			return send(cmd, call, ui.TenantRequest{Name: args[0], RulesChange: rules}, func(w io.Writer, r ui.TenantAnswer) {
 				fmt.Fprintf(w, "tenant %s: limits %s; budgets %s\n", r.Tenant.Name, limitsText(r.Tenant.Rules), budgetsText(r.Tenant.Rules))
@@ -37,6 +34,23 @@ func tenantVerb(use, short, example string, call clientCall[ui.TenantRequest, ui
 	}
 	addRuleFlags(cmd)
 	return cmd
+}
+
+// rulesGiven is what the flags say of rules. A change needs something to change.
+func rulesGiven(cmd *cobra.Command, change bool) (ui.RulesChange, error) {
+	rules, err := ruleChange(cmd)
+	if err == nil && change {
+		err = somethingGiven(cmd)
+	}
+	return rules, err
+}
+
+// somethingGiven refuses a change by no flag at all.
+func somethingGiven(cmd *cobra.Command) error {
+	if cmd.Flags().NFlag() == 0 {
+		return usagef("%s needs something to change; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+	}
+	return nil
 }
 
 func listTenants(cmd *cobra.Command, _ []string) error {
@@ -64,12 +78,9 @@ func projectVerb(use, short, example string, call clientCall[ui.ProjectRequest, 
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: short + ".\n\n" + rulesHelp + "\n\nExamples:\n  " + example, Args: exactly(1, "a name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			rules, err := ruleChange(cmd)
+			rules, err := rulesGiven(cmd, change)
 			if err != nil {
 				return err
-			}
-			if change && cmd.Flags().NFlag() == 0 {
-				return usagef("%s needs something to change; see %s --help", cmd.CommandPath(), cmd.CommandPath())
 			}
 			r := ui.ProjectRequest{Name: args[0], RulesChange: rules}
 			if cmd.Flags().Changed("tenant") {
