@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -68,5 +69,26 @@ func TestStreamOfACutBoxEndsWithAnError(t *testing.T) {
 	}
 	if took := time.Since(began); took > 70*time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// TestRequestOutlivesAShortCut: a cut too short for a box to be given up delays what
+// was asked in it and breaks nothing.
+func TestRequestOutlivesAShortCut(t *testing.T) {
+	t.Parallel()
+	s := joinedScene(t)
+	s.serveSim("sim", Sim{Tokens: 4})
+	at := s.atA(s.key())
+	for _, streamed := range []bool{false, true} {
+		s.b.Cut()
+		cut := time.AfterFunc(2200*time.Millisecond, s.b.Heal)
+		got, err := at.Ask(seconds(t, 30), "POST", "/v1/chat/completions", Chat("sim", "Hi", streamed, nil))
+		if err != nil || got.Status != 200 || streamed && !strings.Contains(string(got.Body), "[DONE]") {
+			t.Errorf("streamed %v: %v, %v", streamed, got, err)
+		}
+		if cut.Stop() {
+			t.Error("it was answered during the cut")
+		}
+		s.a.Sees(s.b, 20*time.Second, ui.NodeLive)
 	}
 }

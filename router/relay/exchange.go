@@ -138,8 +138,8 @@ func (x *Exchange) peek(every, limit time.Duration, tick Wait) error {
 			return nil
 		}
 		waited := time.Since(began)
-		if !IsTimeout(err) || waited >= limit {
-			return err
+		if !IsTimeout(err) || waited >= limit || time.Until(x.armed) > every/4 {
+			return err // one long before its deadline is the connection's own
 		}
 		if tick == nil {
 			continue
