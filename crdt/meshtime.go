@@ -22,6 +22,9 @@ type MeshTime struct {
 	skewed bool
 }
 
+// MaxSlew is how much mesh time may gain or lose against the wall clock in d.
+func MaxSlew(d time.Duration) time.Duration { return d * slewPPM / 1_000_000 }
+
 // Observe takes in what the heartbeats of all live peers show: their wall clock minus the own one. now is the own one.
 func (m *MeshTime) Observe(now time.Time, peers []time.Duration) {
 	target := median(append([]time.Duration{0}, peers...))
@@ -29,7 +32,7 @@ func (m *MeshTime) Observe(now time.Time, peers []time.Duration) {
 	first := m.at.IsZero()
 	m.at = now
 	m.skewed = target.Abs() > maxOffset
-	switch step := elapsed * slewPPM / 1_000_000; {
+	switch step := MaxSlew(elapsed); {
 	case m.skewed:
 		m.offset = 0
 	case first:

@@ -119,7 +119,7 @@ func (b *bench) now() time.Time {
 func (b *bench) pass(d time.Duration) {
 	for end := b.now().Add(d); b.now().Before(end); {
 		b.mu.Lock()
-		b.time = b.time.Add(min(d, time.Second))
+		b.time = b.time.Add(min(end.Sub(b.time), time.Second))
 		b.mu.Unlock()
 		b.Tick(b.now())
 	}

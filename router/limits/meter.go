@@ -139,11 +139,19 @@ func (l *Limiter) read(m *meter, now time.Time) level {
 	return v
 }
 
-// wait is how long it takes until so much less is taken, if nothing more is used.
+// wait is how long it takes until so much less is taken, if nothing more is used. Who
+// waits that long by a clock of his own must not be early by the mesh's, which may go
+// slower meanwhile.
 func (v level) wait(m *meter, less float64) time.Duration {
 	if m.parallel() || less <= 0 {
 		return time.Second
 	}
+	d := v.until(less)
+	return upToSeconds(d + crdt.MaxSlew(d) + time.Millisecond)
+}
+
+// until is wait by the mesh's clock.
+func (v level) until(less float64) time.Duration {
 	rest := 1 - v.elapsed
 	if v.last > 0 && less <= v.last*rest {
 		return minutes(less / v.last)
@@ -155,17 +163,19 @@ func (v level) wait(m *meter, less float64) time.Duration {
 	return minutes(rest + min(less/v.now, 1))
 }
 
-// minutes rounds up to whole seconds, one at least.
-func minutes(n float64) time.Duration {
-	return max(time.Duration(math.Ceil(n*60-1e-9))*time.Second, time.Second)
+func minutes(n float64) time.Duration { return time.Duration(n * float64(time.Minute)) }
+
+// upToSeconds rounds up to whole seconds, one at least.
+func upToSeconds(d time.Duration) time.Duration {
+	return max((d + time.Second - 1).Truncate(time.Second), time.Second)
 }
 
 // reset is when nothing of what is taken now counts any more.
 func (v level) reset() time.Duration {
 	if v.now > 0 {
-		return minutes(2 - v.elapsed)
+		return upToSeconds(minutes(2 - v.elapsed))
 	}
-	return minutes(1 - v.elapsed)
+	return upToSeconds(minutes(1 - v.elapsed))
 }
 
 // recent is what this head admitted within the horizon.
