@@ -59,11 +59,12 @@ func (a Sim) Commands(s catalog.Shard, at Endpoint) ([]Command, error) {
 // Probe implements Adapter.
 func (Sim) Probe() Probe { return LlamaCpp{}.Probe() }
 
-// Lacks implements Adapter. It writes tokens of its own, whatever is asked.
+// Lacks implements Adapter. It writes tokens, pictures and speech of its own, whatever is
+// asked.
 func (Sim) Lacks(p catalog.Profile) []catalog.Ability {
 	lacks := []catalog.Ability{
 		catalog.AbilityResponses, catalog.AbilityMessages, catalog.AbilityTokenize, catalog.AbilityRerank,
-		catalog.AbilitySpeech, catalog.AbilityPictures, catalog.AbilityImages, catalog.AbilityAudio,
+		catalog.AbilityImages, catalog.AbilityAudio,
 		catalog.AbilityTools, catalog.AbilitySchema, catalog.AbilityLogprobs, catalog.AbilityChoices,
 	}
 	if !p.Embeddings {

@@ -19,6 +19,7 @@ import (
 	"llmgw/mesh"
 	"llmgw/mesh/catalog"
 	"llmgw/router"
+	"llmgw/router/files"
 	"llmgw/router/keys"
 	"llmgw/ui"
 
@@ -163,11 +164,16 @@ func (n *Node) openRouter() error {
 	if _, err := n.look(); err != nil {
 		return err
 	}
+	made, err := files.Open(files.Config{Dir: n.path("files"), Owner: router.FileOwner(n.mesh.Self()), Entropy: n.entropy, Now: n.now, Log: n.log})
+	if err != nil {
+		return err
+	}
+	n.onClose(made.Close)
 	n.router = router.New(router.Config{
 		Catalog: routes{n}, Local: local{n}, Mesh: streams{n}, Auth: n.keys, Metrics: n.registry,
 		Node: n.cfg.Name, Peer: n.mesh.Self(), Version: n.build.Version, Log: n.log, Now: n.now, Entropy: n.entropy, Ready: n.ready, Serving: n.mesh.Serving, Alive: routes{n}.Alive, PublicMetrics: n.cfg.MetricsPublic,
 		Share: signals{n}, Demand: n.Want, Via: n.via,
-		Quotas: n.limits, Trusted: n.trustedProxies,
+		Quotas: n.limits, Trusted: n.trustedProxies, Files: made,
 		LoadWait: n.cfg.LoadWait, QueueTime: n.cfg.QueueTime, MaxInFlight: n.cfg.MaxInFlight,
 	})
 	n.onClose(func() error { n.router.Close(); return nil })
@@ -176,6 +182,7 @@ func (n *Node) openRouter() error {
 	n.mesh.Handle(mesh.ProtocolInfer, func(s mesh.Stream) { n.router.ServeInfer(s) })
 	n.mesh.Handle(router.ProtocolWarm, func(s mesh.Stream) { n.router.ServeWarm(s) })
 	n.mesh.Handle(router.ProtocolStored, func(s mesh.Stream) { n.router.ServeStored(s) })
+	n.mesh.Handle(router.ProtocolFiles, func(s mesh.Stream) { n.router.ServeFile(s) })
 	n.mesh.OnSignal(mesh.SignalWarm, n.router.TakeShared)
 	return n.ensureFirstKey()
 }

@@ -160,7 +160,8 @@ func (i *inference) attempt(ctx context.Context, replica Replica, use *use) erro
 	if e != nil || shape == nil {
 		return errUnable // able had left it out
 	}
-	x, done, err := i.start(ctx, replica, i.callFor(known(i.view, replica), shape))
+	shape = i.linked(shape)
+	x, done, err := i.start(ctx, replica, i.callFor(known(i.view, replica), replica, shape))
 	if err != nil {
 		i.had(ctx, replica)
 		i.judge(ctx, replica, 0, err)

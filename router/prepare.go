@@ -155,7 +155,7 @@ func paramEdits(p catalog.Params) []openai.Edit {
 // callFor is the request as the engine of a model gets it: the bytes received,
 // but for a name that the engine does not know, and the usage that accounting
 // asks for.
-func (i *inference) callFor(model catalog.Model, shape *shaped) *relay.Call {
+func (i *inference) callFor(model catalog.Model, replica Replica, shape *shaped) *relay.Call {
 	if i.multipart != nil {
 		return &relay.Call{Path: shape.path, Header: i.header, Body: i.formBody(model)}
 	}
@@ -167,6 +167,9 @@ func (i *inference) callFor(model catalog.Model, shape *shaped) *relay.Call {
 		// Without a bound of the model's own the engine ends it at its context.
 		edits = append(edits, openai.CapEdits(&shape.req, shape.dialect, int64(model.Limits.MaxOutput))...)
 	}
+	if edit, ok := i.pictureEdit(replica); ok {
+		edits = append(edits, edit)
+	}
 	i.filter = nil
 	if edit, ok := openai.UsageEdit(&shape.req); ok && shape.dialect == openai.Chat {
 		edits = append(edits, edit)
@@ -175,15 +178,6 @@ func (i *inference) callFor(model catalog.Model, shape *shaped) *relay.Call {
 		}
 	}
 	return &relay.Call{Path: shape.path, Header: i.header, Body: openai.Splice(&shape.req, edits...)}
-}
-
-// formBody is the form with the name that the engine knows.
-func (i *inference) formBody(model catalog.Model) []byte {
-	body, at := i.t.body, i.multipart
-	if catalog.FoldName(at.Model) == model.ID {
-		return body
-	}
-	return slices.Concat(body[:at.ModelStart], []byte(model.Name), body[at.ModelEnd:])
 }
 
 func quoted(text string) string {

@@ -13,6 +13,7 @@ import (
 	"llmgw/mesh"
 	"llmgw/mesh/catalog"
 	"llmgw/router/affinity"
+	"llmgw/router/files"
 	"llmgw/router/keys"
 	"llmgw/router/openai"
 	"llmgw/router/relay"
@@ -108,7 +109,7 @@ const (
 	DefaultBodyBudget = 256 << 20
 )
 
-// Config of a Router. Catalog, Local, Mesh, Auth and Metrics are needed.
+// Config of a Router. Catalog, Local, Mesh, Auth, Metrics and Files are needed.
 type Config struct {
 	Catalog Catalog
 	Local   Local
@@ -151,6 +152,9 @@ type Config struct {
 	// Via names this mesh to providers, so that no request goes to one in a circle;
 	// nil: nothing does.
 	Via func() string
+
+	// Files keeps what models make for clients that want links to it.
+	Files *files.Store
 
 	BodyLimit     int64 // bytes of one body; 0: DefaultBodyLimit
 	BodyBudget    int64 // bytes of all bodies; 0: DefaultBodyBudget

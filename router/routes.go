@@ -63,6 +63,9 @@ func routeOf(path string) (route, bool) {
 	if r, ok := storedRoute(rest); ok {
 		return r, true
 	}
+	if r, ok := fileRoute(rest); ok {
+		return r, true
+	}
 	if id, ok := strings.CutPrefix(rest, modelsPath); ok {
 		return route{name: "model", method: http.MethodGet, scope: keys.ScopeInfer, model: id, serve: (*Router).oneModel}, true
 	}

@@ -162,26 +162,36 @@ func (r *Router) ownStored(q storedQuestion) *storedResponse {
 }
 
 func (r *Router) askStored(ctx context.Context, owner string, q storedQuestion) (*storedResponse, error) {
-	s, err := r.cfg.Mesh.Open(ctx, owner, ProtocolStored)
+	s, err := r.askHead(ctx, owner, ProtocolStored, q)
+	if err != nil {
+		return nil, err
+	}
+	var one *storedResponse
+	if err := json.NewDecoder(io.LimitReader(s, 3*storedOne)).Decode(&one); err != nil {
+		_ = s.Reset()
+		return nil, err
+	}
+	return one, s.Close()
+}
+
+// askHead puts a question to another head, which is to be answered within the context's
+// time. The answer is read from the stream.
+func (r *Router) askHead(ctx context.Context, peer, protocol string, question any) (mesh.Stream, error) {
+	s, err := r.cfg.Mesh.Open(ctx, peer, protocol)
 	if err != nil {
 		return nil, err
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = s.SetDeadline(deadline) // a stream that takes none fails in Read
 	}
-	var one *storedResponse
-	err = json.NewEncoder(s).Encode(q)
-	if err == nil {
+	if err = json.NewEncoder(s).Encode(question); err == nil {
 		err = s.CloseWrite()
-	}
-	if err == nil {
-		err = json.NewDecoder(io.LimitReader(s, 3*storedOne)).Decode(&one)
 	}
 	if err != nil {
 		_ = s.Reset()
 		return nil, err
 	}
-	return one, s.Close()
+	return s, nil
 }
 
 // ServeStored answers one stream of ProtocolStored; s is closed or reset.

@@ -78,6 +78,9 @@ func (s *Server) Handler() http.Handler {
 	locked.HandleFunc("POST /v1/chat/completions", s.generate(chatShape{}))
 	locked.HandleFunc("POST /v1/completions", s.generate(textShape{}))
 	locked.HandleFunc("POST /v1/embeddings", s.embed)
+	locked.HandleFunc("POST /v1/images/generations", s.draw)
+	locked.HandleFunc("POST /v1/images/edits", s.redraw)
+	locked.HandleFunc("POST /v1/audio/speech", s.speak)
 	locked.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusNotFound, "not_found_error", "File Not Found")
 	})

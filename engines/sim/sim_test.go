@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"image/png"
 	"io"
 	"math"
 	"net/http"
@@ -392,4 +393,40 @@ func FuzzParseParams(f *testing.F) {
 			t.Errorf("took %+v", p)
 		}
 	})
+}
+
+func TestPicturesAndSpeech(t *testing.T) {
+	srv := httptest.NewServer(New(Config{}).Handler())
+	defer srv.Close()
+	for body, want := range map[string]int{
+		`{"prompt":"x","n":3,"response_format":"b64_json"}`: 200, `{"prompt":"x","size":"16x8"}`: 200, `{"prompt":"x","size":"auto"}`: 200,
+		`{"prompt":""}`: 400, `{"prompt":"x","n":0}`: 400, `{"prompt":"x","n":11}`: 400, `{"prompt":"x","size":"9999x1"}`: 400, `{"prompt":"x","size":"big"}`: 400,
+	} {
+		status, answer := post(t, srv.URL+"/v1/images/generations", body)
+		if data, _ := answer["data"].([]any); status != want || want == 200 && len(data) == 0 {
+			t.Errorf("%s: %d, %v", body, status, answer)
+		}
+	}
+	_, answer := post(t, srv.URL+"/v1/images/generations", `{"prompt":"x","size":"16x8","response_format":"b64_json"}`)
+	raw, err := base64.StdEncoding.DecodeString(answer["data"].([]any)[0].(map[string]any)["b64_json"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if img, err := png.Decode(bytes.NewReader(raw)); err != nil || img.Bounds().Dx() != 16 || img.Bounds().Dy() != 8 {
+		t.Errorf("%v, %v", img, err)
+	}
+	if !bytes.Equal(picture("x0", 16, 8), raw) {
+		t.Error("the same prompt gives another picture")
+	}
+	for body, want := range map[string]int{`{"input":"hi"}`: 200, `{"input":"hi","response_format":"wav"}`: 200, `{"input":""}`: 400, `{"input":"hi","response_format":"mp3"}`: 400} {
+		resp, err := http.Post(srv.URL+"/v1/audio/speech", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sound, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != want || want == 200 && (len(sound) != 44+2*2*letterTime || !bytes.HasPrefix(sound, []byte("RIFF"))) {
+			t.Errorf("%s: %d, %d bytes", body, resp.StatusCode, len(sound))
+		}
+	}
 }

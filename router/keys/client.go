@@ -3,6 +3,7 @@ package keys
 import (
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 )
 
@@ -30,6 +31,36 @@ func ClientAddress(req *http.Request, trusted []netip.Prefix) netip.Addr {
 		return f
 	}
 	return peer
+}
+
+// ClientURL is where the client reached this box, without a path: scheme and host. A
+// trusted proxy tells how it was reached itself.
+func ClientURL(req *http.Request, trusted []netip.Prefix) string {
+	u := url.URL{Scheme: "http", Host: req.Host}
+	if req.TLS != nil {
+		u.Scheme = "https"
+	}
+	if within(hostAddress(req.RemoteAddr), trusted) {
+		switch scheme := strings.ToLower(first(req.Header.Get("X-Forwarded-Proto"))); scheme {
+		case "http", "https":
+			u.Scheme = scheme
+		}
+		if host := first(req.Header.Get("X-Forwarded-Host")); isHost(host) {
+			u.Host = host
+		}
+	}
+	return u.String()
+}
+
+// first is what the proxy nearest to the client wrote into a list.
+func first(list string) string {
+	one, _, _ := strings.Cut(list, ",")
+	return strings.TrimSpace(one)
+}
+
+func isHost(text string) bool {
+	u, err := url.Parse("http://" + text)
+	return err == nil && text != "" && u.Host == text
 }
 
 func within(a netip.Addr, networks []netip.Prefix) bool {

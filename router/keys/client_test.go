@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"crypto/tls"
 	"net/http"
 	"net/netip"
 	"testing"
@@ -64,4 +65,34 @@ func FuzzClientAddress(f *testing.F) {
 			t.Fatalf("%s is taken for %s", peer, got)
 		}
 	})
+}
+
+func TestClientURL(t *testing.T) {
+	proxies := trusted(t, "10.0.0.0/8")
+	for name, c := range map[string]struct {
+		peer, host string
+		secure     bool
+		headers    map[string]string
+		want       string
+	}{
+		"direct":                   {"203.0.113.9:5", "box-a:8770", false, nil, "http://box-a:8770"},
+		"direct, IPv6":             {"203.0.113.9:5", "[fd00::1]:8770", false, nil, "http://[fd00::1]:8770"},
+		"encrypted":                {"203.0.113.9:5", "box-a", true, nil, "https://box-a"},
+		"a client plays proxy":     {"203.0.113.9:5", "box-a", false, map[string]string{"X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil.example"}, "http://box-a"},
+		"a proxy tells":            {"10.0.0.1:5", "box-a", false, map[string]string{"X-Forwarded-Proto": "HTTPS", "X-Forwarded-Host": "ai.example:444"}, "https://ai.example:444"},
+		"two proxies tell":         {"10.0.0.1:5", "box-a", false, map[string]string{"X-Forwarded-Proto": "https, http", "X-Forwarded-Host": "ai.example, inner"}, "https://ai.example"},
+		"a proxy tells the scheme": {"10.0.0.1:5", "box-a", false, map[string]string{"X-Forwarded-Proto": "https"}, "https://box-a"},
+		"a proxy tells nonsense":   {"10.0.0.1:5", "box-a", false, map[string]string{"X-Forwarded-Proto": "javascript", "X-Forwarded-Host": "a/b@c"}, "http://box-a"},
+	} {
+		req := &http.Request{RemoteAddr: c.peer, Host: c.host, Header: http.Header{}}
+		if c.secure {
+			req.TLS = &tls.ConnectionState{}
+		}
+		for k, v := range c.headers {
+			req.Header.Set(k, v)
+		}
+		if got := ClientURL(req, proxies); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
 }

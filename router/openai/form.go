@@ -28,11 +28,13 @@ type Form struct {
 	// Fields are all that are no files and at most 4 KiB long; of doubled ones
 	// the last counts.
 	Fields map[string]string
-	// ModelStart and ModelEnd are where the model's name stands in the body.
-	ModelStart, ModelEnd int64
-	Doubled              bool // several parts name one
-	Files                int
-	FileBytes            int64
+	// ModelStart and ModelEnd are where the model's name stands in the body,
+	// FormatStart and FormatEnd where the last response_format does; 0: absent.
+	ModelStart, ModelEnd   int64
+	FormatStart, FormatEnd int64
+	Doubled                bool // several parts name one
+	Files                  int
+	FileBytes              int64
 }
 
 // FormError says what is wrong with a multipart body, and where.
@@ -170,6 +172,8 @@ func (s *formScan) field(name, value string, start int64) error {
 		}
 		f.Doubled = f.ModelEnd > 0
 		f.Model, f.ModelStart, f.ModelEnd = value, start, start+int64(len(value))
+	case "response_format":
+		f.FormatStart, f.FormatEnd = start, start+int64(len(value))
 	case "stream":
 		switch strings.ToLower(strings.TrimSpace(value)) {
 		case "true", "1", "on", "yes":

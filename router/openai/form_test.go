@@ -73,7 +73,10 @@ func TestScanFormFindsFieldsWhereverTheyStand(t *testing.T) {
 			if at := string(c.body[got.ModelStart:got.ModelEnd]); at != got.Model {
 				t.Errorf("at the model's place stands %q", at)
 			}
-			got.ModelStart, got.ModelEnd = 0, 0
+			if at := string(c.body[got.FormatStart:got.FormatEnd]); at != c.want.Fields["response_format"] {
+				t.Errorf("at the format's place stands %q", at)
+			}
+			got.ModelStart, got.ModelEnd, got.FormatStart, got.FormatEnd = 0, 0, 0, 0
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("form (-want +got):\n%s", diff)
 			}
