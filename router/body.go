@@ -24,9 +24,11 @@ var (
 const (
 	// firstPiece is allocated for a body of unknown length.
 	firstPiece = 16 << 10
-	// trustedPiece is allocated on a client's word for the length; the rest
-	// only as bytes come, or a header would be enough to fill the budget.
-	trustedPiece = 1 << 20
+	// trustedPiece is allocated on a client's word for the length, and then each time
+	// trustedGrowth as much as came: a header is not enough to fill the budget, and
+	// little of a long body is copied.
+	trustedPiece  = 1 << 20
+	trustedGrowth = 8
 )
 
 // fill reads all of src, counted against the limit and the budget while it
@@ -54,9 +56,10 @@ func (r *Router) fill(src io.Reader, expect int64) (body []byte, held int64, err
 		if int64(len(body)) > limit {
 			return nil, held, errBodyTooLarge
 		}
-		size = min(2*size, limit+1)
 		if expect >= held {
-			size = min(size, expect+1)
+			size = min(trustedGrowth*size, expect+1)
+		} else {
+			size = min(2*size, limit+1)
 		}
 	}
 }
