@@ -95,6 +95,7 @@ type Node struct {
 	declared  declaredModels
 	handovers handovers
 	hosted    hosted
+	offered   *offered
 	engines   engineList
 
 	undo []func() error // what New opened, to be closed last first
@@ -140,7 +141,7 @@ func New(cfg Config, settings []ui.Setting, build Build, log *slog.Logger, level
 		cfg: cfg, settings: newMeshSettings(settings), build: build, log: log, level: level, now: wallClock(), entropy: rand.Reader,
 		registry: prometheus.NewRegistry(), kick: make(chan struct{}, 1),
 		declared: declaredModels{file: cfg.ModelsFile, models: cfg.Models},
-		dead:     deadSince{}, restart: make(chan struct{}),
+		dead:     deadSince{}, restart: make(chan struct{}), offered: newOffered(),
 	}
 	n.bootTime, n.started = n.now(), n.now()
 	defer func() {
@@ -179,6 +180,7 @@ func (n *Node) Run(ctx context.Context) error {
 	start(ctx, "declared models", n.declare)
 	start(ctx, "limits", n.keepLimits)
 	start(ctx, "hosts", n.pollHosts)
+	start(ctx, "provider lists", n.askOffers)
 	start(ctx, "books", n.books().run)
 	servers := n.servers()
 	for name, s := range servers {

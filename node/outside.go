@@ -42,11 +42,11 @@ func (v *view) outside(name string) (router.ModelView, bool) {
 	return m, len(m.Replicas) > 0
 }
 
-// outsideModels are the models that only hosts and providers have, as far as they have
-// names of their own.
-func (v *view) outsideModels() []router.ModelView {
+// outsideModels are the models that only hosts and providers have: those with names of
+// their own, and those that providers offer by a pattern.
+func (v *view) outsideModels(offered []string) []router.ModelView {
 	var out []router.ModelView
-	names := router.OutsideNames(v.providers)
+	names := append(router.OutsideNames(v.providers), offered...)
 	for _, h := range v.hosts {
 		names = append(names, h.Provider.HostNames(h.Status)...)
 	}
@@ -72,7 +72,7 @@ func (v *view) outsideModels() []router.ModelView {
 // a request comes from here.
 func (n *Node) via() string {
 	sum := sha256.Sum256([]byte("llmgw via\n" + n.mesh.MeshID()))
-	return "llmgw-" + hex.EncodeToString(sum[:8])
+	return router.Via(hex.EncodeToString(sum[:8]))
 }
 
 // heldBy says which models of the mesh a provider answers to as well.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -64,6 +65,25 @@ func TestAnotherMeshIsAProvider(t *testing.T) {
 	if code, body := here.ask(t, own, "GET", "/v1/models", ""); code != 200 || !strings.Contains(body, `"small"`) {
 		t.Errorf("models: %d %s", code, body)
 	}
+	eventually(t, "what it has for the pattern is listed", func() bool {
+		_, body := here.ask(t, own, "GET", "/v1/models", "")
+		return strings.Count(body, `"tiny"`) > 0
+	})
+	// Each has the other for a provider of everything: neither lists what it has from the
+	// other alone to the other.
+	here.pull(t, "mine")
+	back := here.newKey(t, ui.KeyRequest{Name: "back"})
+	if _, err := there.client.SetProvider(ctx, ui.ProviderRequest{
+		Name: "cellar", URL: ptr("http://" + here.public.Addr().String()), AllowPrivate: ptr(true), Keys: &ui.List[string]{back}, Models: &ui.List[string]{"*"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it was asked", func() bool {
+		there.offered.mu.Lock()
+		defer there.offered.mu.Unlock()
+		known := there.offered.offers["cellar"]
+		return known != nil && slices.Equal(known.models, []string{"mine"})
+	})
 	eventually(t, "it is counted by provider", func() bool {
 		u, err := here.client.Usage(ctx, ui.UsageRequest{By: "provider"})
 		show(u, err)

@@ -45,7 +45,7 @@ func (r routes) List() []router.ModelView {
 	for _, m := range v.models {
 		out = append(out, v.reach(m))
 	}
-	return append(out, v.outsideModels()...)
+	return append(out, v.outsideModels(r.offered.names(v.providers))...)
 }
 
 // route tells where a model is served: on nodes that are live by replicas that

@@ -15,6 +15,9 @@ import (
 // latter what to type.
 func (r *Router) models(t *request) {
 	views := t.visible(r.views())
+	if t.ofAnotherMesh() {
+		views = slices.DeleteFunc(views, ModelView.provided)
+	}
 	list := openai.ModelList{Object: "list", Data: make([]openai.Model, 0, len(views))}
 	for _, view := range views {
 		list.Data = append(list.Data, describe(view))
@@ -23,6 +26,23 @@ func (r *Router) models(t *request) {
 		list.LLMGW = &openai.ListDetail{Node: r.cfg.Node, Hint: "no models yet: " + pullHint}
 	}
 	t.json(list)
+}
+
+// ofAnotherMesh says that another mesh asks for the models. It is told of those that are
+// here alone: two that list each other's would keep what is gone from both for ever.
+func (t *request) ofAnotherMesh() bool {
+	return slices.ContainsFunc(t.req.Header["Via"], func(v string) bool { return strings.Contains(v, viaPrefix) })
+}
+
+// viaPrefix begins what a mesh calls itself to providers.
+const viaPrefix = "llmgw-"
+
+// Via names a mesh to providers.
+func Via(tag string) string { return viaPrefix + tag }
+
+// provided says that only providers answer to a name.
+func (v ModelView) provided() bool {
+	return v.Outside && !slices.ContainsFunc(v.Replicas, func(c Replica) bool { return c.Provider.Sponsor != "" })
 }
 
 func (r *Router) oneModel(t *request) {

@@ -211,20 +211,12 @@ func newOutside(cfg Config) *outside {
 	return o
 }
 
-// keysOf are the keys of a provider; one that is empty where it has none.
-func keysOf(p *catalog.Provider) []catalog.ProviderKey {
-	if len(p.Keys) == 0 {
-		return []catalog.ProviderKey{{}}
-	}
-	return p.Keys
-}
-
 // ready gives the keys that may be used now, in order.
 func (o *outside) ready(p *catalog.Provider, now time.Time) []catalog.ProviderKey {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var out []catalog.ProviderKey
-	for _, k := range keysOf(p) {
+	for _, k := range relay.KeysOf(p) {
 		if !now.Before(o.cooling[keyName{p.ID, k.ID}].until) {
 			out = append(out, k)
 		}
@@ -250,7 +242,7 @@ func (o *outside) coolest(p *catalog.Provider, now time.Time) *providerError {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var least cooldown
-	for i, k := range keysOf(p) {
+	for i, k := range relay.KeysOf(p) {
 		if c := o.cooling[keyName{p.ID, k.ID}]; i == 0 || c.until.Before(least.until) {
 			least = c
 		}
@@ -326,7 +318,7 @@ func (r *Router) Cooling(p *catalog.Provider) (keys []KeyState, running int) {
 	o, now := r.outside, r.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, k := range keysOf(p) {
+	for _, k := range relay.KeysOf(p) {
 		if c := o.cooling[keyName{p.ID, k.ID}]; now.Before(c.until) {
 			keys = append(keys, KeyState{k.ID, c.status, c.until.Sub(now)})
 		}
@@ -337,6 +329,11 @@ func (r *Router) Cooling(p *catalog.Provider) (keys []KeyState, running int) {
 // ProbeProvider asks a provider for its models with each of its keys.
 func (r *Router) ProbeProvider(ctx context.Context, p *catalog.Provider) (relay.Probe, error) {
 	return r.outside.conns.Probe(ctx, p)
+}
+
+// OutsideModels is which models a provider says it has.
+func (r *Router) OutsideModels(ctx context.Context, p *catalog.Provider) ([]string, error) {
+	return r.outside.conns.Models(ctx, p, r.via())
 }
 
 // usable takes the providers out of a view that cannot have the request: their

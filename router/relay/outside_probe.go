@@ -67,14 +67,30 @@ func (o *Outside) Probe(ctx context.Context, p *catalog.Provider) (Probe, error)
 		out.Certificate = certificateOf(secured.ConnectionState().PeerCertificates, !p.Insecure)
 	}
 	_ = conn.Close()
-	keys := p.Keys
-	if len(keys) == 0 {
-		keys = []catalog.ProviderKey{{}}
-	}
-	for _, k := range keys {
-		out.Keys = append(out.Keys, o.list(ctx, p, k))
+	for _, k := range KeysOf(p) {
+		out.Keys = append(out.Keys, o.list(ctx, p, k, ""))
 	}
 	return out, nil
+}
+
+// Models is which models a provider says it has, to the first key that gets an answer.
+// via names this mesh; another mesh then tells of its own models alone.
+func (o *Outside) Models(ctx context.Context, p *catalog.Provider, via string) (models []string, err error) {
+	for _, k := range KeysOf(p) {
+		found := o.list(ctx, p, k, via)
+		if models, err = found.Models, found.Err; err == nil {
+			return models, nil
+		}
+	}
+	return nil, err
+}
+
+// KeysOf are those of a provider; an empty one of one without.
+func KeysOf(p *catalog.Provider) []catalog.ProviderKey {
+	if len(p.Keys) == 0 {
+		return []catalog.ProviderKey{{}}
+	}
+	return p.Keys
 }
 
 func certificateOf(chain []*x509.Certificate, checked bool) *Certificate {
@@ -98,10 +114,10 @@ func refusedCertificate(err error) *Certificate {
 }
 
 // list asks for the models with one key.
-func (o *Outside) list(ctx context.Context, p *catalog.Provider, k catalog.ProviderKey) KeyProbe {
+func (o *Outside) list(ctx context.Context, p *catalog.Provider, k catalog.ProviderKey, via string) KeyProbe {
 	out := KeyProbe{ID: k.ID}
 	began := time.Now()
-	x, err := o.get(ctx, p, k.Secret, "/v1/models")
+	x, err := o.get(ctx, p, k.Secret, via, "/v1/models")
 	if err != nil {
 		out.Err = err
 		return out
@@ -139,8 +155,8 @@ func readList(body []byte) ([]string, error) {
 }
 
 // get is Start for a request without a body, over a connection of its own.
-func (o *Outside) get(ctx context.Context, p *catalog.Provider, key catalog.Secret, path string) (*Exchange, error) {
-	call, err := outsideCall(p, key, "", &Call{Path: path, Header: http.Header{"Accept": {"application/json"}}})
+func (o *Outside) get(ctx context.Context, p *catalog.Provider, key catalog.Secret, via, path string) (*Exchange, error) {
+	call, err := outsideCall(p, key, via, &Call{Path: path, Header: http.Header{"Accept": {"application/json"}}})
 	if err != nil {
 		return nil, &BrokenError{StageConnect, err}
 	}
@@ -160,7 +176,7 @@ func (o *Outside) Get(ctx context.Context, p *catalog.Provider, path string, lim
 	if len(p.Keys) > 0 {
 		key = p.Keys[0].Secret
 	}
-	x, err := o.get(ctx, p, key, path)
+	x, err := o.get(ctx, p, key, "", path)
 	if err != nil {
 		return 0, nil, err
 	}
