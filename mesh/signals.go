@@ -23,9 +23,11 @@ const (
 	SignalRates Signal = 2
 	// SignalSpend carries what a box spent: the mesh's own.
 	SignalSpend Signal = 3
+	// SignalCool carries that a provider's key is left alone for a while.
+	SignalCool Signal = 4
 
 	// signalKinds is one above the last kind.
-	signalKinds = SignalSpend + 1
+	signalKinds = SignalCool + 1
 )
 
 const (

@@ -184,6 +184,7 @@ func (n *Node) openRouter() error {
 	n.mesh.Handle(router.ProtocolStored, func(s mesh.Stream) { n.router.ServeStored(s) })
 	n.mesh.Handle(router.ProtocolFiles, func(s mesh.Stream) { n.router.ServeFile(s) })
 	n.mesh.OnSignal(mesh.SignalWarm, n.router.TakeShared)
+	n.mesh.OnSignal(mesh.SignalCool, n.router.TakeCooled)
 	return n.ensureFirstKey()
 }
 

@@ -111,12 +111,18 @@ func priority(m catalog.Model, profile string) int {
 	return m.Profiles[i].Priority
 }
 
-// signals tells the other heads where prompts are sent.
+// signals tells the other heads where prompts are sent, and which providers to leave alone.
 type signals struct{ *Node }
 
 func (s signals) Publish(msg []byte) {
 	if err := s.mesh.Signal(mesh.SignalWarm, msg); err != nil {
 		s.log.Debug("other heads were not told of a decision", "error", err)
+	}
+}
+
+func (s signals) Cooled(msg []byte) {
+	if err := s.mesh.Signal(mesh.SignalCool, msg); err != nil {
+		s.log.Debug("other heads were not told that a provider's key is left alone", "error", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package router
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"math"
 	"slices"
@@ -251,32 +252,85 @@ func (o *outside) coolest(p *catalog.Provider, now time.Time) *providerError {
 }
 
 // cool leaves a key alone: for as long as the provider said, or for a time that
-// grows.
-func (o *outside) cool(p *catalog.Provider, key string, status int, asked time.Duration, now time.Time) {
+// grows. It gives how long that is.
+func (o *outside) cool(p *catalog.Provider, key string, status int, asked time.Duration, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.cooling) >= maxCooling {
-		for name, c := range o.cooling {
-			if now.Sub(c.until) > mostCool {
-				delete(o.cooling, name)
-			}
-		}
-		if len(o.cooling) >= maxCooling {
-			clear(o.cooling)
-		}
-	}
+	o.makeRoom(now)
 	name := keyName{p.ID, key}
 	c := o.cooling[name]
 	if asked <= 0 {
 		asked = firstCool << min(c.times, 10)
 	}
+	wait := min(max(asked, time.Second), mostCool)
 	c.status, c.times = status, c.times+1
-	if until := now.Add(min(max(asked, time.Second), mostCool)); until.After(c.until) {
+	if until := now.Add(wait); until.After(c.until) {
 		c.until = until
 	}
 	o.cooling[name] = c
 	o.cools.WithLabelValues(p.ID, statusLabel(status)).Inc()
+	return wait
 }
+
+func (o *outside) makeRoom(now time.Time) {
+	if len(o.cooling) < maxCooling {
+		return
+	}
+	for name, c := range o.cooling {
+		if now.Sub(c.until) > mostCool {
+			delete(o.cooling, name)
+		}
+	}
+	if len(o.cooling) >= maxCooling {
+		clear(o.cooling)
+	}
+}
+
+// heard takes over what another head learned of a key.
+func (o *outside) heard(name keyName, status int, wait time.Duration, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.makeRoom(now)
+	c := o.cooling[name]
+	if until := now.Add(min(wait, mostCool)); until.After(c.until) {
+		c.until, c.status = until, status
+		o.cooling[name] = c
+	}
+}
+
+// cooled is what heads tell each other of a provider's key. How long is told, not until
+// when: their clocks differ.
+type cooled struct {
+	Provider string `json:"provider"`
+	Key      string `json:"key"` // ID
+	Status   int    `json:"status"`
+	MS       int64  `json:"ms"`
+}
+
+// cool leaves a key of a provider alone, here and at the other heads.
+func (r *Router) cool(p *catalog.Provider, key string, status int, asked time.Duration) {
+	wait := r.outside.cool(p, key, status, asked, r.now())
+	if r.cfg.Share == nil {
+		return
+	}
+	msg, err := json.Marshal(cooled{p.ID, key, status, wait.Milliseconds()})
+	if err == nil { // of plain fields: it cannot fail
+		r.cfg.Share.Cooled(msg)
+	}
+}
+
+// TakeCooled takes what another head learned of a provider's key.
+func (r *Router) TakeCooled(from string, msg []byte) {
+	var c cooled
+	if err := json.Unmarshal(msg, &c); err != nil || c.MS <= 0 || c.Provider == "" || len(c.Provider)+len(c.Key) > maxCooledName {
+		r.cfg.Log.Debug("another head's word on a provider was not understood", "from", from, "error", err)
+		return
+	}
+	r.outside.heard(keyName{c.Provider, c.Key}, c.Status, time.Duration(min(c.MS, mostCool.Milliseconds()))*time.Millisecond, r.now())
+}
+
+// maxCooledName bounds the names that another head can have remembered.
+const maxCooledName = 256
 
 // works ends what was held against a key.
 func (o *outside) works(p *catalog.Provider, key string, now time.Time) {

@@ -87,6 +87,46 @@ func TestAWaitThatIsNotNamedGrows(t *testing.T) {
 	}
 }
 
+// TestHeadsTellEachOtherOfKeysToLeaveAlone: else each of eight heads would have to be
+// refused by itself, eight times as often as one.
+func TestHeadsTellEachOtherOfKeysToLeaveAlone(t *testing.T) {
+	s := newService(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.Header.Get("Authorization"), keyOne) {
+			fails(429, "{}", "Retry-After", "40")(w, r)
+			return
+		}
+		answers(w, r)
+	})
+	p := s.as("vendor", twoKeys)
+	w := &wire{heads: map[string]*Router{}}
+	heads := map[string]*abroad{}
+	for _, name := range []string{"a", "b"} {
+		heads[name] = newAbroadWith(t, func(c *Config) { c.Share = wireEnd{w, name} }, p)
+		w.heads[name] = heads[name].Router
+	}
+	for _, name := range []string{"a", "b", "b"} {
+		if resp, got := heads[name].ask(t, gptBody); resp.StatusCode != 200 {
+			t.Fatal(resp.StatusCode, got)
+		}
+	}
+	if got, want := s.keys(), []string{keyOne, keyTwo, keyTwo, keyTwo}; !slices.Equal(got, want) {
+		t.Errorf("keys %v, want %v: b did not hear of a's refusal", got, want)
+	}
+	cooling, _ := heads["b"].Cooling(p)
+	if len(cooling) != 1 || cooling[0].Status != 429 || cooling[0].Left < 30*time.Second || cooling[0].Left > 40*time.Second {
+		t.Errorf("b: %+v", cooling)
+	}
+	// What no head would say changes nothing, and no head can keep a key away for long.
+	for _, msg := range []string{"", "{", `{"provider":"vendor","key":"k","ms":-5}`, `{"key":"k","ms":5}`, `{"provider":"` + strings.Repeat("x", 300) + `","ms":5}`} {
+		heads["b"].TakeCooled("a", []byte(msg))
+	}
+	heads["b"].TakeCooled("a", fmt.Appendf(nil, `{"provider":"vendor","key":%q,"status":429,"ms":999999999999}`, p.Keys[1].ID))
+	cooling, _ = heads["b"].Cooling(p)
+	if len(cooling) != 2 || cooling[1].Left > mostCool || len(heads["b"].Router.outside.cooling) != 2 {
+		t.Errorf("b: %+v", cooling)
+	}
+}
+
 func TestWhenAllKeysOfAllProvidersCoolDown(t *testing.T) {
 	limited := newService(t, fails(429, `{"error":{"message":"slow down"}}`, "Retry-After", "30"))
 	other := newService(t, fails(429, `{"error":{"message":"slow down"}}`, "Retry-After", "60"))

@@ -111,7 +111,7 @@ func (r *Router) judgeOutside(x *relay.Exchange, c Replica, key catalog.Provider
 		x.Replace(body)
 		return nil, false
 	}
-	r.outside.cool(p, key.ID, x.Status, asked, now)
+	r.cool(p, key.ID, x.Status, asked)
 	e.wait = r.outside.left(p, key.ID, now)
 	r.complainOutside(p, key, x.Status, call.Header.Get("X-Request-Id"))
 	return e, true

@@ -211,6 +211,16 @@ func (e wireEnd) Publish(msg []byte) {
 	}
 }
 
+func (e wireEnd) Cooled(msg []byte) {
+	e.w.mu.Lock()
+	defer e.w.mu.Unlock()
+	for name, r := range e.w.heads {
+		if name != e.name {
+			r.TakeCooled(e.name, msg)
+		}
+	}
+}
+
 // warmMesh lets heads open streams for snapshots to each other.
 type warmMesh struct{ w *wire }
 

@@ -25,11 +25,13 @@ const (
 	keepEvery = 5 * time.Second
 )
 
-// Sharer gives a message to the other heads, TakeShared being called there. It
-// may lose, repeat and reorder messages, and must not block. A message has at
-// most affinity.MaxMessage bytes; a busy head sends some twenty a second.
+// Sharer gives a message to the other heads, TakeShared or TakeCooled being called
+// there. It may lose, repeat and reorder messages, and must not block. A message has
+// at most affinity.MaxMessage bytes; a busy head publishes some twenty a second.
 type Sharer interface {
 	Publish(msg []byte)
+	// Cooled tells that a provider's key is left alone.
+	Cooled(msg []byte)
 }
 
 // sharing tells the other heads what this one decides.
