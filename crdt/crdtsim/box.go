@@ -32,6 +32,7 @@ type box struct {
 	life     int                   // counts disks
 	made     int                   // counts rows that nobody else writes
 	own      []crdt.Key            // these rows
+	gone     map[crdt.Account]bool // accounts that this disk dropped
 }
 
 type message struct {
@@ -88,7 +89,7 @@ func (s *sim) replace(b *box, disk *store.Disk) error {
 	if err := b.store.Close(); err != nil {
 		return err
 	}
-	b.disk, b.seen, b.own = disk, nil, nil
+	b.disk, b.seen, b.own, b.gone = disk, nil, nil, nil
 	b.life++
 	return s.boot(b)
 }

@@ -13,8 +13,8 @@
 //	no ghosts   nobody holds anything that no store acknowledged
 //	equal       after quiet all stores hold the same bytes, but for tombstones, which each forgets in its own time; and
 //	            the digest says so
-//	money       each increment that a surviving store counted is counted once, folded or not; a hard budget is never
-//	            overspent, and no store's rights are ever negative
+//	money       each increment that a surviving store counted is counted once, folded or not, until its month is dropped,
+//	            and then never again; a hard budget is never overspent, and no store's rights are ever negative
 //	whole       in the end each store verifies
 //	own rows    what a box made itself survives its absence and its re-seed
 package crdtsim
@@ -100,7 +100,7 @@ func (s *sim) run() error {
 			return err
 		}
 	}
-	if err := s.mint(s.boxes[0]); err != nil {
+	if err := errors.Join(s.mint(s.boxes[0]), s.remember(s.boxes[0])); err != nil {
 		return err
 	}
 	for range s.cfg.Steps {
@@ -111,6 +111,9 @@ func (s *sim) run() error {
 	}
 	if err := s.quiet(); err != nil {
 		return fmt.Errorf("quiet: %w", err)
+	}
+	if err := s.dropEverywhere(); err != nil {
+		return fmt.Errorf("drop months: %w", err)
 	}
 	return errors.Join(s.checkEnd(), s.checkMoney())
 }
@@ -127,6 +130,7 @@ func (s *sim) actions() []action {
 		{40, "write", s.write},
 		{10, "spend", s.spend},
 		{3, "fold", s.fold},
+		{2, "drop", s.drop},
 		{5, "use rights", s.useRights},
 		{25, "deliver", s.deliver},
 		{20, "pull some", s.pullSome},

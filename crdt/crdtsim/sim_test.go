@@ -18,7 +18,7 @@ const seedsByDefault = 30
 var faults = []string{
 	"message lost", "message doubled", "message out of order", "cut", "crash", "clock step", "wiped disk", "disk rolled back",
 	"roll-back noticed", "backup restored", "clone", "re-seed", "left alone", "away for days", "away for a month", "all off for days",
-	"all off for a month", "period folded",
+	"all off for a month", "period folded", "months dropped",
 }
 
 // total adds up the runs.
