@@ -163,8 +163,8 @@ func modelFields(v *view, m catalog.Model) []field {
 		{"aliases", strings.Join(m.Aliases, ",")}, {"source details", fmt.Sprint(m.Source)},
 	}
 	for _, p := range m.Profiles {
-		out = append(out, field{"profile " + p.ID, fmt.Sprintf("engine %s, args %q, context %d, parallel %d, embeddings %t, priority %d",
-			p.Engine, p.Args, p.Context, p.Parallel, p.Embeddings, p.Priority)})
+		out = append(out, field{"profile " + p.ID, fmt.Sprintf("engine %s, args %q, context %d, parallel %d, embeddings %t, priority %d, weight %v",
+			p.Engine, p.Args, p.Context, p.Parallel, p.Embeddings, p.Priority, p.Weight)})
 	}
 	return out
 }

@@ -255,3 +255,33 @@ func FuzzParseDocument(f *testing.F) {
 		}
 	})
 }
+
+// TestWeightAndPriorityReachThePickWithoutANewProcess: they concern who is asked, and a
+// process that works is left alone.
+func TestWeightAndPriorityReachThePickWithoutANewProcess(t *testing.T) {
+	d := start(t, t.TempDir())
+	d.serve(t, "tiny")
+	pid := d.supervisor.Status()[0].PID
+	apply := func(text string) error {
+		_, err := d.client.Apply(t.Context(), ui.ApplyRequest{Document: "version: 1\nmodels: {tiny: {profiles: {default: " + text + "}}}\n"})
+		return err
+	}
+	if err := apply("{priority: -3, weight: 2.5}"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pick has them", func() bool {
+		m, ok := routes{d.Node}.Resolve("tiny")
+		return ok && len(m.Replicas) == 1 && m.Replicas[0].Weight == 2.5 && m.Replicas[0].Priority == -3
+	})
+	if doc := d.export(t); !strings.Contains(doc, "weight: 2.5") || !strings.Contains(doc, "priority: -3") {
+		t.Errorf("the export lacks them:\n%s", doc)
+	}
+	if now := d.supervisor.Status(); len(now) != 1 || now[0].PID != pid || now[0].State != catalog.ReplicaReady {
+		t.Errorf("the engine was started anew: %+v, before %d", now, pid)
+	}
+	for _, bad := range []string{"{weight: -1}", "{weight: 101}", "{weight: .nan}", "{weight: 0.001}"} {
+		if err := apply(bad); err == nil || !strings.Contains(err.Error(), "weight") || !strings.Contains(err.Error(), "0.01 to 100") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}

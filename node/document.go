@@ -93,6 +93,7 @@ type profileDoc struct {
 	Parallel   *int      `yaml:"parallel,omitempty"`
 	Embeddings *bool     `yaml:"embeddings,omitempty"`
 	Priority   *int      `yaml:"priority,omitempty"`
+	Weight     *float64  `yaml:"weight,omitempty"`
 }
 
 type nodeDoc struct {
@@ -193,7 +194,7 @@ func docOf(m catalog.Model, node func(id string) string) modelDoc {
 	profiles := map[string]profileDoc{}
 	for _, p := range m.Profiles {
 		args := append([]string{}, p.Args...)
-		profiles[p.ID] = profileDoc{&p.Engine, &args, &p.Context, &p.Parallel, &p.Embeddings, &p.Priority}
+		profiles[p.ID] = profileDoc{&p.Engine, &args, &p.Context, &p.Parallel, &p.Embeddings, &p.Priority, &p.Weight}
 	}
 	return modelDoc{
 		Source: &source, Aliases: &aliases, State: &state, Scale: &scaleDoc{&m.Scale.Min, &m.Scale.Max, &idle}, Pin: &pin,
@@ -294,6 +295,7 @@ func (d profileDoc) apply(p *catalog.Profile) {
 	put(&p.Parallel, d.Parallel, same)
 	put(&p.Embeddings, d.Embeddings, func(b bool) bool { return b })
 	put(&p.Priority, d.Priority, same)
+	put(&p.Weight, d.Weight, func(w float64) float64 { return w })
 }
 
 // MarshalYAML writes true and false as YAML's own.

@@ -61,7 +61,7 @@ func (v *view) route(m catalog.Model) router.ModelView {
 				out.Replicas = append(out.Replicas, router.Replica{
 					Peer: n.ID, Node: v.name(n.ID), Local: n.State == mesh.StateSelf, Model: m.ID, Slot: s.Slot, Epoch: s.Epoch, Digest: s.Digest,
 					InFlight: s.InFlight, Slots: s.Slots, Context: s.Context,
-					Boot: uint64(s.PID), KVTokens: int64(s.Context) * int64(s.Slots), Priority: priority(m, s.Profile),
+					Boot: uint64(s.PID), KVTokens: int64(s.Context) * int64(s.Slots), Priority: profileOf(m, s.Profile).Priority, Weight: profileOf(m, s.Profile).Weight,
 					Lacks: s.Lacks, Labels: v.settings[n.ID].Labels,
 				})
 			case s.State == catalog.ReplicaFailed || s.State == catalog.ReplicaQuarantined || s.State == catalog.ReplicaBackoff:
@@ -103,12 +103,14 @@ func (v *view) coming(m catalog.Model, problem string) (loadable bool, stage str
 	return true, problem
 }
 
-func priority(m catalog.Model, profile string) int {
-	i := slices.IndexFunc(m.Profiles, func(p catalog.Profile) bool { return p.ID == profile })
+// profileOf finds a profile; the zero one, which is as good as any, is of an earlier
+// state of the catalog.
+func profileOf(m catalog.Model, id string) catalog.Profile {
+	i := slices.IndexFunc(m.Profiles, func(p catalog.Profile) bool { return p.ID == id })
 	if i < 0 {
-		return 0 // of an earlier state of the catalog
+		return catalog.Profile{}
 	}
-	return m.Profiles[i].Priority
+	return m.Profiles[i]
 }
 
 // signals tells the other heads where prompts are sent, and which providers to leave alone.

@@ -19,7 +19,7 @@ func fingerprint(s catalog.Shard) (string, error) {
 		Context          int
 		Devices          string
 	}{
-		s.Model.ID, s.Model.Name, s.Model.Source.Digest, s.Profile,
+		s.Model.ID, s.Model.Name, s.Model.Source.Digest, s.Profile.Process(),
 		s.Model.ContextTokens(s.Profile), deviceNames(s.Devices),
 	})
 	if err != nil {

@@ -66,6 +66,7 @@ func TestFingerprintCoversWhatAProcessCannotChange(t *testing.T) {
 		"flags":          {func(s *catalog.Shard) { s.Profile.Args = []string{"-b", "1"} }, false},
 		"embeddings":     {func(s *catalog.Shard) { s.Profile.Embeddings = true }, false},
 		"context limit":  {func(s *catalog.Shard) { s.Model.Limits.Context = 100 }, false},
+		"who is asked":   {func(s *catalog.Shard) { s.Profile.Priority, s.Profile.Weight = 7, 2.5 }, true},
 		"another device": {func(s *catalog.Shard) { s.Devices = []catalog.Device{{ID: "GPU-1"}} }, false},
 	} {
 		s := simShard("/w")

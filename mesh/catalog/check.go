@@ -50,6 +50,8 @@ func checkProfiles(m Model, fail func(string, string, ...any) error) error {
 			return fail("profiles", "have two named %q", p.ID)
 		case p.Context < 0 || p.Parallel < 0:
 			return fail("profile "+p.ID, "has a context or parallel below zero")
+		case p.Weight != 0 && !(p.Weight >= 1.0/MaxWeight && p.Weight <= MaxWeight): // not a number, too
+			return fail("profile "+p.ID, "has a weight of %v: want %v to %d", p.Weight, 1.0/MaxWeight, MaxWeight)
 		}
 	}
 	return nil

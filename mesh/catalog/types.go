@@ -118,6 +118,19 @@ type Profile struct {
 	Parallel   int      `json:"parallel,omitempty"` // requests at once; 0: DefaultParallel
 	Embeddings bool     `json:"embeddings,omitempty"`
 	Priority   int      `json:"priority,omitempty"` // higher is tried first
+	// Weight scales the share of requests that its replicas get beside others, which
+	// goes by what they are measured to do; 0: 1.
+	Weight float64 `json:"weight,omitempty"`
+}
+
+// MaxWeight bounds the weight of a profile: above, others would get nothing.
+const MaxWeight = 100
+
+// Process is what a process of the profile is started with: the rest concerns those
+// who send it requests, and may change while it runs.
+func (p Profile) Process() Profile {
+	p.Priority, p.Weight = 0, 0
+	return p
 }
 
 const (
