@@ -65,8 +65,9 @@ func (s *sim) settleDebts() error {
 	return nil
 }
 
-// checkReseed looks at what a re-seed left: nothing that it kept went back, and what the box made itself is there.
-func (s *sim) checkReseed(b *box) error {
+// checkReseed looks at what a re-seed left: nothing that it kept went back, and what the box made itself is there, unless
+// one that was away together with it has that, which was told of it and drops it next.
+func (s *sim) checkReseed(b *box, together []*box) error {
 	rows, err := rowsOf(b.store)
 	if err != nil {
 		return err
@@ -89,7 +90,7 @@ func (s *sim) checkReseed(b *box) error {
 		b.seen[key] = crdt.Merge(b.seen[key], row)
 	}
 	for _, key := range b.own {
-		if !rows[key].Present() {
+		if !rows[key].Present() && !slices.ContainsFunc(together, func(o *box) bool { return o.seen[key].Present() }) {
 			s.violate("%s: the re-seed lost %s, which it made itself", b.name, key)
 		}
 	}

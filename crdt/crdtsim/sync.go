@@ -60,10 +60,12 @@ func (s *sim) reseed(b, from *box) error {
 	s.count("re-seed")
 	s.cfg.Trace("  %s re-seeds from %s", b.name, from.name)
 	told := from.store.MeshUptime()
+	var together []*box // were away with b
 	for _, o := range s.others(b) {
 		if o.store.Overdue(told) {
-			// b may be the only one that has what o wrote, and drops it now: two that were away together.
+			// b may be the only one that has what o wrote, and drops it now.
 			o.own = nil
+			together = append(together, o)
 		}
 	}
 	r, err := b.store.BeginReseed()
@@ -88,7 +90,7 @@ func (s *sim) reseed(b, from *box) error {
 		return err
 	}
 	b.met = true
-	if err := errors.Join(s.tellCounts(b, from), s.tellCounts(from, b), s.checkReseed(b)); err != nil {
+	if err := errors.Join(s.tellCounts(b, from), s.tellCounts(from, b), s.checkReseed(b, together)); err != nil {
 		return err
 	}
 	return s.settleDebts()
