@@ -8,26 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"llmgw/router/openai"
+	"llmgw/router/openai/chat/chattest"
 )
-
-func sse(lines ...string) string {
-	var b strings.Builder
-	for _, line := range lines {
-		fmt.Fprintf(&b, "data: %s\n\n", line)
-	}
-	return b.String()
-}
-
-func converted(a *Answer, stream string, size int) string {
-	var out strings.Builder
-	for stream != "" {
-		n := min(size, len(stream))
-		out.Write(a.Feed([]byte(stream[:n])))
-		stream = stream[n:]
-	}
-	out.Write(a.Finish())
-	return out.String()
-}
 
 // short writes events as "name data", without the parts that are always there.
 func short(t *testing.T, stream string) []string {
@@ -58,29 +40,29 @@ var streamCases = map[string]struct {
 	thinking bool
 	want     []string
 }{
-	"text": {sse(`{"choices":[{"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{"content":"\u00e9"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`,
+	"text": {chattest.SSE(`{"choices":[{"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{"content":"\u00e9"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`,
 		`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}`, "[DONE]"), false,
 		append([]string{messageStart, `content_block_start "index":0,"content_block":{"type":"text","text":""}`, `content_block_delta "index":0,"delta":{"text":"a","type":"text_delta"}`, `content_block_delta "index":0,"delta":{"text":"é","type":"text_delta"}`, `content_block_stop "index":0`},
 			ending(`"end_turn","stop_sequence":null`, `"input_tokens":5,"cache_creation_input_tokens":0,"cache_read_input_tokens":4,"output_tokens":2`)...)},
-	"a stop sequence": {sse(`{"choices":[{"delta":{},"finish_reason":"stop","stop_reason":"END"}]}`, "[DONE]"), false,
+	"a stop sequence": {chattest.SSE(`{"choices":[{"delta":{},"finish_reason":"stop","stop_reason":"END"}]}`, "[DONE]"), false,
 		append([]string{messageStart}, ending(`"stop_sequence","stop_sequence":"END"`, noUsage+"0")...)},
-	"cut by length": {sse(`{"choices":[{"delta":{},"finish_reason":"length","stop_reason":null}]}`, "[DONE]"), false, append([]string{messageStart}, ending(`"max_tokens","stop_sequence":null`, noUsage+"0")...)},
-	"a call behind a text": {sse(`{"choices":[{"delta":{"content":"ok"}}]}`, `{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":""}}]}}]}`, `{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}`, `{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}`, "[DONE]"), false,
+	"cut by length": {chattest.SSE(`{"choices":[{"delta":{},"finish_reason":"length","stop_reason":null}]}`, "[DONE]"), false, append([]string{messageStart}, ending(`"max_tokens","stop_sequence":null`, noUsage+"0")...)},
+	"a call behind a text": {chattest.SSE(`{"choices":[{"delta":{"content":"ok"}}]}`, `{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":""}}]}}]}`, `{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}`, `{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}`, "[DONE]"), false,
 		append([]string{messageStart, `content_block_start "index":0,"content_block":{"type":"text","text":""}`, `content_block_delta "index":0,"delta":{"text":"ok","type":"text_delta"}`, `content_block_stop "index":0`,
 			`content_block_start "index":1,"content_block":{"type":"tool_use","id":"c1","name":"f","input":{}}`, `content_block_delta "index":1,"delta":{"partial_json":"{}","type":"input_json_delta"}`, `content_block_stop "index":1`}, ending(`"tool_use","stop_sequence":null`, noUsage+"3")...)},
-	"two calls, mixed": {sse(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{"}},{"index":1,"id":"c2","function":{"name":"g","arguments":"[1"}}]}}]}`,
+	"two calls, mixed": {chattest.SSE(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{"}},{"index":1,"id":"c2","function":{"name":"g","arguments":"[1"}}]}}]}`,
 		`{"choices":[{"delta":{"tool_calls":[{"index":1,"function":{"arguments":"]"}},{"index":0,"function":{"arguments":"}"}}],"content":"late"}}]}`, "[DONE]"), false,
 		append([]string{messageStart, `content_block_start "index":0,"content_block":{"type":"tool_use","id":"c1","name":"f","input":{}}`, `content_block_delta "index":0,"delta":{"partial_json":"{","type":"input_json_delta"}`, `content_block_delta "index":0,"delta":{"partial_json":"}","type":"input_json_delta"}`, `content_block_stop "index":0`,
 			`content_block_start "index":1,"content_block":{"type":"tool_use","id":"c2","name":"g","input":{}}`, `content_block_delta "index":1,"delta":{"partial_json":"[1]","type":"input_json_delta"}`, `content_block_stop "index":1`,
 			`content_block_start "index":2,"content_block":{"type":"text","text":""}`, `content_block_delta "index":2,"delta":{"text":"late","type":"text_delta"}`, `content_block_stop "index":2`}, ending(`"tool_use","stop_sequence":null`, noUsage+"5")...)},
-	"thoughts shown": {sse(`{"choices":[{"delta":{"reasoning":"hm"}}]}`, `{"choices":[{"delta":{"content":"a"}}]}`, "[DONE]"), true,
+	"thoughts shown": {chattest.SSE(`{"choices":[{"delta":{"reasoning":"hm"}}]}`, `{"choices":[{"delta":{"content":"a"}}]}`, "[DONE]"), true,
 		append([]string{messageStart, `content_block_start "index":0,"content_block":{"type":"thinking","thinking":"","signature":""}`, `content_block_delta "index":0,"delta":{"thinking":"hm","type":"thinking_delta"}`, `content_block_stop "index":0`,
 			`content_block_start "index":1,"content_block":{"type":"text","text":""}`, `content_block_delta "index":1,"delta":{"text":"a","type":"text_delta"}`, `content_block_stop "index":1`}, ending(`"end_turn","stop_sequence":null`, noUsage+"2")...)},
-	"thoughts not shown": {sse(`{"choices":[{"delta":{"reasoning_content":"hm"}}]}`, "[DONE]"), false, append([]string{messageStart}, ending(`"end_turn","stop_sequence":null`, noUsage+"1")...)},
-	"a comment":          {openai.KeepAlive + sse("[DONE]"), false, append([]string{`ping {"type": "ping"`, messageStart}, ending(`"end_turn","stop_sequence":null`, noUsage+"0")...)},
-	"an error":           {sse(`{"error":{"message":"boom"}}`, "[DONE]"), false, []string{`error "error":{"type":"api_error","message":"boom"},"request_id":"","llmgw":{"node":"","request_id":""}`}},
-	"cut off":            {sse(`{"choices":[{"delta":{}}]}`), false, []string{messageStart, `error "error":{"type":"api_error","message":"the engine ended its answer too early"},"request_id":"","llmgw":{"node":"","request_id":""}`}},
-	"ill-formed UTF-8":   {sse("{\"choices\":[{\"delta\":{\"content\":\"\xff\"},\"finish_reason\":\"length\"}]}", "[DONE]"), false, append([]string{messageStart, `content_block_start "index":0,"content_block":{"type":"text","text":""}`, "content_block_delta \"index\":0,\"delta\":{\"text\":\"\ufffd\",\"type\":\"text_delta\"}", `content_block_stop "index":0`}, ending(`"max_tokens","stop_sequence":null`, noUsage+"1")...)},
+	"thoughts not shown": {chattest.SSE(`{"choices":[{"delta":{"reasoning_content":"hm"}}]}`, "[DONE]"), false, append([]string{messageStart}, ending(`"end_turn","stop_sequence":null`, noUsage+"1")...)},
+	"a comment":          {openai.KeepAlive + chattest.SSE("[DONE]"), false, append([]string{`ping {"type": "ping"`, messageStart}, ending(`"end_turn","stop_sequence":null`, noUsage+"0")...)},
+	"an error":           {chattest.SSE(`{"error":{"message":"boom"}}`, "[DONE]"), false, []string{`error "error":{"type":"api_error","message":"boom"},"request_id":"","llmgw":{"node":"","request_id":""}`}},
+	"cut off":            {chattest.SSE(`{"choices":[{"delta":{}}]}`), false, []string{messageStart, `error "error":{"type":"api_error","message":"the engine ended its answer too early"},"request_id":"","llmgw":{"node":"","request_id":""}`}},
+	"ill-formed UTF-8":   {chattest.SSE("{\"choices\":[{\"delta\":{\"content\":\"\xff\"},\"finish_reason\":\"length\"}]}", "[DONE]"), false, append([]string{messageStart, `content_block_start "index":0,"content_block":{"type":"text","text":""}`, "content_block_delta \"index\":0,\"delta\":{\"text\":\"\ufffd\",\"type\":\"text_delta\"}", `content_block_stop "index":0`}, ending(`"max_tokens","stop_sequence":null`, noUsage+"1")...)},
 }
 
 func TestStreamsBecomeMessages(t *testing.T) {
@@ -88,7 +70,7 @@ func TestStreamsBecomeMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for cut := 1; cut <= len(c.stream); cut++ {
 				a := NewAnswer(&Request{Model: "m", Thinking: c.thinking}, "msg_1")
-				got := converted(a, c.stream, cut)
+				got := chattest.Convert(a, c.stream, cut)
 				if diff := cmp.Diff(c.want, short(t, got)); diff != "" {
 					t.Fatalf("reads of %d (-want +got):\n%s", cut, diff)
 				}
@@ -119,7 +101,7 @@ func TestFailEndsOnce(t *testing.T) {
 	if got := string(a.Fail(&openai.Error{Status: 429, Message: "x"}, openai.Origin{})); !strings.HasPrefix(got, "event: error\n") {
 		t.Errorf("got %q", got)
 	}
-	if got := string(a.Finish()) + string(a.Feed([]byte(sse("[DONE]")))); got != "" {
+	if got := string(a.Finish()) + string(a.Feed([]byte(chattest.SSE("[DONE]")))); got != "" {
 		t.Errorf("after the end comes %q", got)
 	}
 }
@@ -129,8 +111,8 @@ func FuzzStream(f *testing.F) {
 		f.Add([]byte(c.stream), 7)
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, size int) {
-		want := converted(NewAnswer(&Request{Model: "m"}, "msg_1"), string(stream), 1<<20)
-		if got := converted(NewAnswer(&Request{Model: "m"}, "msg_1"), string(stream), max(size, 1)); got != want {
+		want := chattest.Convert(NewAnswer(&Request{Model: "m"}, "msg_1"), string(stream), 1<<20)
+		if got := chattest.Convert(NewAnswer(&Request{Model: "m"}, "msg_1"), string(stream), max(size, 1)); got != want {
 			t.Fatalf("reads of %d: %q, whole %q", size, got, want)
 		}
 		short(t, want)

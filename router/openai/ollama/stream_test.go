@@ -2,13 +2,13 @@ package ollama
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"llmgw/router/openai"
+	"llmgw/router/openai/chat/chattest"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -21,52 +21,32 @@ func ticking() func() time.Time {
 
 func still() time.Time { return start }
 
-func sse(lines ...string) string {
-	var b strings.Builder
-	for _, line := range lines {
-		fmt.Fprintf(&b, "data: %s\n\n", line)
-	}
-	return b.String()
-}
-
-// converted feeds stream in pieces of the given size and gives the lines.
-func converted(a *Answer, stream string, size int) string {
-	var out strings.Builder
-	for stream != "" {
-		n := min(size, len(stream))
-		out.Write(a.Feed([]byte(stream[:n])))
-		stream = stream[n:]
-	}
-	out.Write(a.Finish())
-	return out.String()
-}
-
 const stamped = `"model":"m","created_at":"2026-01-02T03:04:05Z",`
 
 var streamCases = map[string]struct {
 	generate     bool
 	stream, want string
 }{
-	"chat": {false, sse(`{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"delta":{"content":"a\u00e9"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`,
+	"chat": {false, chattest.SSE(`{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"delta":{"content":"a\u00e9"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`,
 		`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2}}`, "[DONE]"),
 		`{` + stamped + `"message":{"role":"assistant","content":"aé"},"done":false}` + "\n" +
 			`{` + stamped + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":0,"load_duration":0,"prompt_eval_count":9,"prompt_eval_duration":0,"eval_count":2,"eval_duration":0}` + "\n"},
-	"generate, cut by length": {true, sse(`{"choices":[{"delta":{"content":"a"},"finish_reason":"length"}]}`, "[DONE]"),
+	"generate, cut by length": {true, chattest.SSE(`{"choices":[{"delta":{"content":"a"},"finish_reason":"length"}]}`, "[DONE]"),
 		`{` + stamped + `"response":"a","done":false}` + "\n" +
 			`{` + stamped + `"response":"","done":true,"done_reason":"length","total_duration":0,"load_duration":0,"prompt_eval_count":0,"prompt_eval_duration":0,"eval_count":1,"eval_duration":0}` + "\n"},
-	"tools": {false, sse(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":""}}]}}]}`, `{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}}]}}]}`,
+	"tools": {false, chattest.SSE(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":""}}]}}]}`, `{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}}]}}]}`,
 		`{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1}"}},{"index":1,"id":"c2","function":{"name":"g","arguments":"no"}}]},"finish_reason":"tool_calls"}]}`, "[DONE]"),
 		`{` + stamped + `"message":{"role":"assistant","content":"","tool_calls":[{"id":"c1","function":{"index":0,"name":"f","arguments":{"a":1}}},{"id":"c2","function":{"index":1,"name":"g","arguments":{"_raw":"no"}}}]},"done":false}` + "\n" +
 			`{` + stamped + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":0,"load_duration":0,"prompt_eval_count":0,"prompt_eval_duration":0,"eval_count":3,"eval_duration":0}` + "\n"},
-	"reasoning, timings": {false, sse(`{"choices":[{"delta":{"reasoning_content":"hm"}}]}`, `{"choices":[{"delta":{}}],"timings":{"prompt_ms":1.5,"predicted_ms":2}}`, "[DONE]"),
+	"reasoning, timings": {false, chattest.SSE(`{"choices":[{"delta":{"reasoning_content":"hm"}}]}`, `{"choices":[{"delta":{}}],"timings":{"prompt_ms":1.5,"predicted_ms":2}}`, "[DONE]"),
 		`{` + stamped + `"message":{"role":"assistant","content":"","thinking":"hm"},"done":false}` + "\n" +
 			`{` + stamped + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":0,"load_duration":0,"prompt_eval_count":0,"prompt_eval_duration":1500000,"eval_count":1,"eval_duration":2000000}` + "\n"},
-	"an error": {false, sse(`{"choices":[{"delta":{"content":"a"}}]}`, `{"error":{"message":"boom"}}`, "[DONE]"), `{` + stamped + `"message":{"role":"assistant","content":"a"},"done":false}` + "\n" + `{"error":"boom"}` + "\n"},
-	"a comment": {false, ": c\n\n" + sse(`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`, "[DONE]"), `{` + stamped + `"message":{"role":"assistant","content":""},"done":false}` + "\n" + `{` + stamped + `"message":{"role":"assistant","content":"a"},"done":false}` + "\n" +
+	"an error": {false, chattest.SSE(`{"choices":[{"delta":{"content":"a"}}]}`, `{"error":{"message":"boom"}}`, "[DONE]"), `{` + stamped + `"message":{"role":"assistant","content":"a"},"done":false}` + "\n" + `{"error":"boom"}` + "\n"},
+	"a comment": {false, ": c\n\n" + chattest.SSE(`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`, "[DONE]"), `{` + stamped + `"message":{"role":"assistant","content":""},"done":false}` + "\n" + `{` + stamped + `"message":{"role":"assistant","content":"a"},"done":false}` + "\n" +
 		`{` + stamped + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":0,"load_duration":0,"prompt_eval_count":0,"prompt_eval_duration":0,"eval_count":1,"eval_duration":0}` + "\n"},
-	"cut off":           {false, sse(`{"choices":[{"delta":{"content":"a"}}]}`), `{` + stamped + `"message":{"role":"assistant","content":"a"},"done":false}` + "\n" + `{"error":"the engine ended its answer too early"}` + "\n"},
-	"odd events":        {false, "data: [1]\n\ndata: {\n\nevent: x\n\ndata: {\"choices\":7}\n\ndata: {\"choices\":[{\"delta\":{\"content\":{}}}]}\n\n" + sse("[DONE]"), `{` + stamped + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":0,"load_duration":0,"prompt_eval_count":0,"prompt_eval_duration":0,"eval_count":0,"eval_duration":0}` + "\n"},
-	"after the end":     {false, sse("[DONE]", `{"choices":[{"delta":{"content":"a"}}]}`), `{` + stamped + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":0,"load_duration":0,"prompt_eval_count":0,"prompt_eval_duration":0,"eval_count":0,"eval_duration":0}` + "\n"},
+	"cut off":           {false, chattest.SSE(`{"choices":[{"delta":{"content":"a"}}]}`), `{` + stamped + `"message":{"role":"assistant","content":"a"},"done":false}` + "\n" + `{"error":"the engine ended its answer too early"}` + "\n"},
+	"odd events":        {false, "data: [1]\n\ndata: {\n\nevent: x\n\ndata: {\"choices\":7}\n\ndata: {\"choices\":[{\"delta\":{\"content\":{}}}]}\n\n" + chattest.SSE("[DONE]"), `{` + stamped + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":0,"load_duration":0,"prompt_eval_count":0,"prompt_eval_duration":0,"eval_count":0,"eval_duration":0}` + "\n"},
+	"after the end":     {false, chattest.SSE("[DONE]", `{"choices":[{"delta":{"content":"a"}}]}`), `{` + stamped + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":0,"load_duration":0,"prompt_eval_count":0,"prompt_eval_duration":0,"eval_count":0,"eval_duration":0}` + "\n"},
 	"unfinished [DONE]": {false, "data: [DONE]", `{` + stamped + `"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":0,"load_duration":0,"prompt_eval_count":0,"prompt_eval_duration":0,"eval_count":0,"eval_duration":0}` + "\n"},
 }
 
@@ -74,12 +54,12 @@ func TestStreamsBecomeLines(t *testing.T) {
 	for name, c := range streamCases {
 		t.Run(name, func(t *testing.T) {
 			for cut := 1; cut <= len(c.stream); cut++ {
-				if diff := cmp.Diff(c.want, converted(NewAnswer("m", c.generate, still), c.stream, cut)); diff != "" {
+				if diff := cmp.Diff(c.want, chattest.Convert(NewAnswer("m", c.generate, still), c.stream, cut)); diff != "" {
 					t.Fatalf("reads of %d (-want +got):\n%s", cut, diff)
 				}
 			}
 			crlf := strings.ReplaceAll(c.stream, "\n", "\r\n")
-			if diff := cmp.Diff(c.want, converted(NewAnswer("m", c.generate, still), crlf, 3)); diff != "" {
+			if diff := cmp.Diff(c.want, chattest.Convert(NewAnswer("m", c.generate, still), crlf, 3)); diff != "" {
 				t.Fatalf("with CRLF (-want +got):\n%s", diff)
 			}
 		})
@@ -88,7 +68,7 @@ func TestStreamsBecomeLines(t *testing.T) {
 
 func TestDurationsComeFromTheClock(t *testing.T) {
 	a := NewAnswer("m", false, ticking()) // began at 1 s
-	out := converted(a, sse(`{"choices":[{"delta":{"content":"a"}}]}`, "[DONE]"), 1<<20)
+	out := chattest.Convert(a, chattest.SSE(`{"choices":[{"delta":{"content":"a"}}]}`, "[DONE]"), 1<<20)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var last Reply
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
@@ -118,7 +98,7 @@ func TestFailEndsOnce(t *testing.T) {
 	if got := string(a.Fail(&openai.Error{Message: "x"}, openai.Origin{})); got != `{"error":"x"}`+"\n" {
 		t.Errorf("got %q", got)
 	}
-	if got := string(a.Fail(&openai.Error{Message: "x"}, openai.Origin{})) + string(a.Finish()) + string(a.Feed([]byte(sse("[DONE]")))); got != "" {
+	if got := string(a.Fail(&openai.Error{Message: "x"}, openai.Origin{})) + string(a.Finish()) + string(a.Feed([]byte(chattest.SSE("[DONE]")))); got != "" {
 		t.Errorf("after the end comes %q", got)
 	}
 }
@@ -158,8 +138,8 @@ func FuzzStream(f *testing.F) {
 		f.Add([]byte(c.stream), 7)
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, size int) {
-		want := converted(NewAnswer("m", false, still), string(stream), 1<<20)
-		if got := converted(NewAnswer("m", false, still), string(stream), max(size, 1)); got != want {
+		want := chattest.Convert(NewAnswer("m", false, still), string(stream), 1<<20)
+		if got := chattest.Convert(NewAnswer("m", false, still), string(stream), max(size, 1)); got != want {
 			t.Fatalf("reads of %d: %q, whole %q", size, got, want)
 		}
 		for _, line := range strings.Split(strings.TrimSuffix(want, "\n"), "\n") {

@@ -8,29 +8,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"llmgw/router/openai"
+	"llmgw/router/openai/chat/chattest"
 )
-
-func sse(lines ...string) string {
-	var b strings.Builder
-	for _, line := range lines {
-		fmt.Fprintf(&b, "data: %s\n\n", line)
-	}
-	return b.String()
-}
 
 func request() *Request {
 	return &Request{Model: "m", Store: true, custom: map[string]bool{"patch": true}}
-}
-
-func converted(a *Answer, stream string, size int) string {
-	var out strings.Builder
-	for stream != "" {
-		n := min(size, len(stream))
-		out.Write(a.Feed([]byte(stream[:n])))
-		stream = stream[n:]
-	}
-	out.Write(a.Finish())
-	return out.String()
 }
 
 // short writes events without what is the same in all: the event's name, which
@@ -68,7 +50,7 @@ var streamCases = map[string]struct {
 	status string
 	usage  string
 }{
-	"text": {sse(`{"choices":[{"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}]}`, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}`, "[DONE]"),
+	"text": {chattest.SSE(`{"choices":[{"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}]}`, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}`, "[DONE]"),
 		[]string{"created", "in_progress",
 			`output_item.added "output_index":0,"item":{"id":"msg_1_0","type":"message","status":"in_progress","role":"assistant","content":[]}`,
 			`content_part.added "item_id":"msg_1_0","output_index":0,"content_index":0,"part":{"type":"output_text","text":"","annotations":[],"logprobs":[]}`,
@@ -80,7 +62,7 @@ var streamCases = map[string]struct {
 			"completed"},
 		`[{"content":[{"annotations":[],"logprobs":[],"text":"ab","type":"output_text"}],"id":"msg_1_0","role":"assistant","status":"completed","type":"message"}]`,
 		"completed", `{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":11}`},
-	"thoughts and two calls": {sse(`{"choices":[{"delta":{"reasoning_content":"hm"}}]}`, `{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{"}}]}}]}`,
+	"thoughts and two calls": {chattest.SSE(`{"choices":[{"delta":{"reasoning_content":"hm"}}]}`, `{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{"}}]}}]}`,
 		`{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"c2","function":{"name":"patch","arguments":"{\"input\":\"x\"}"}},{"index":0,"function":{"arguments":"}"}}]},"finish_reason":"tool_calls"}]}`, "[DONE]"),
 		[]string{"created", "in_progress",
 			`output_item.added "output_index":0,"item":{"id":"rs_1_0","type":"reasoning","status":"in_progress","summary":[],"content":[]}`,
@@ -101,11 +83,11 @@ var streamCases = map[string]struct {
 			"completed"},
 		`[{"content":[{"text":"hm","type":"reasoning_text"}],"id":"rs_1_0","status":"completed","summary":[],"type":"reasoning"},{"arguments":"{}","call_id":"c1","id":"fc_1_1","name":"f","status":"completed","type":"function_call"},{"call_id":"c2","id":"ctc_1_2","input":"x","name":"patch","status":"completed","type":"custom_tool_call"}]`,
 		"completed", `{"input_tokens":0,"input_tokens_details":{"cached_tokens":0},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":4}`},
-	"cut by length": {sse(`{"choices":[{"delta":{},"finish_reason":"length"}]}`, "[DONE]"), []string{"created", "in_progress", "incomplete"}, `[]`, "incomplete",
+	"cut by length": {chattest.SSE(`{"choices":[{"delta":{},"finish_reason":"length"}]}`, "[DONE]"), []string{"created", "in_progress", "incomplete"}, `[]`, "incomplete",
 		`{"input_tokens":0,"input_tokens_details":{"cached_tokens":0},"output_tokens":0,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0}`},
-	"an error": {sse(`{"choices":[{"delta":{}}]}`, `{"error":{"message":"boom"}}`, "[DONE]"), []string{"created", "in_progress", "failed"}, `[]`, "failed", `null`},
-	"cut off":  {sse(`{"choices":[{"delta":{}}]}`), []string{"created", "in_progress", "failed"}, `[]`, "failed", `null`},
-	"nothing":  {sse("[DONE]"), []string{"created", "in_progress", "completed"}, `[]`, "completed", `{"input_tokens":0,"input_tokens_details":{"cached_tokens":0},"output_tokens":0,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0}`},
+	"an error": {chattest.SSE(`{"choices":[{"delta":{}}]}`, `{"error":{"message":"boom"}}`, "[DONE]"), []string{"created", "in_progress", "failed"}, `[]`, "failed", `null`},
+	"cut off":  {chattest.SSE(`{"choices":[{"delta":{}}]}`), []string{"created", "in_progress", "failed"}, `[]`, "failed", `null`},
+	"nothing":  {chattest.SSE("[DONE]"), []string{"created", "in_progress", "completed"}, `[]`, "completed", `{"input_tokens":0,"input_tokens_details":{"cached_tokens":0},"output_tokens":0,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0}`},
 }
 
 func text(t *testing.T, v any) string {
@@ -122,7 +104,7 @@ func TestStreamsBecomeResponses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for cut := 1; cut <= len(c.stream); cut++ {
 				a := NewAnswer(request(), "1", 7)
-				got := converted(a, c.stream, cut)
+				got := chattest.Convert(a, c.stream, cut)
 				events, last := short(t, got)
 				if diff := cmp.Diff(c.want, events); diff != "" {
 					t.Fatalf("reads of %d (-want +got):\n%s", cut, diff)
@@ -172,19 +154,19 @@ func TestCommentsArePassedOn(t *testing.T) {
 	if got := string(a.Feed([]byte(": queued\n\n"))); got != openai.KeepAlive {
 		t.Errorf("got %q", got)
 	}
-	if got := string(a.Feed([]byte(sse(`{"error":{"message":"x"}}`) + ": late\n\n"))); strings.Contains(got, openai.KeepAlive) {
+	if got := string(a.Feed([]byte(chattest.SSE(`{"error":{"message":"x"}}`) + ": late\n\n"))); strings.Contains(got, openai.KeepAlive) {
 		t.Errorf("behind the end: %q", got)
 	}
 }
 
 func TestFailEndsOnce(t *testing.T) {
 	a := NewAnswer(request(), "1", 0)
-	got := string(a.Feed([]byte(sse(`{"choices":[{"delta":{"content":"a"}}]}`))))
+	got := string(a.Feed([]byte(chattest.SSE(`{"choices":[{"delta":{"content":"a"}}]}`))))
 	got += string(a.Fail(&openai.Error{Status: 502, Code: "x", Message: "m"}, openai.Origin{}))
 	if events, last := short(t, got); events[len(events)-1] != "failed" || text(t, last["error"]) != `{"code":"x","message":"m"}` {
 		t.Errorf("got %q", got)
 	}
-	if got := string(a.Finish()) + string(a.Feed([]byte(sse("[DONE]")))); got != "" {
+	if got := string(a.Finish()) + string(a.Feed([]byte(chattest.SSE("[DONE]")))); got != "" {
 		t.Errorf("after the end comes %q", got)
 	}
 }
@@ -194,8 +176,8 @@ func FuzzStream(f *testing.F) {
 		f.Add([]byte(c.stream), 7)
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, size int) {
-		want := converted(NewAnswer(request(), "1", 0), string(stream), 1<<20)
-		if got := converted(NewAnswer(request(), "1", 0), string(stream), max(size, 1)); got != want {
+		want := chattest.Convert(NewAnswer(request(), "1", 0), string(stream), 1<<20)
+		if got := chattest.Convert(NewAnswer(request(), "1", 0), string(stream), max(size, 1)); got != want {
 			t.Fatalf("reads of %d: %q, whole %q", size, got, want)
 		}
 		short(t, want)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"llmgw/router/openai"
+	"llmgw/router/openai/chat/chattest"
 )
 
 func bySchema(t *testing.T, body string) (string, *Call) {
@@ -82,17 +83,6 @@ func stream(reason string, pieces ...string) string {
 	return b.String()
 }
 
-func converted(a *Answer, stream string, size int) string {
-	var out strings.Builder
-	for stream != "" {
-		n := min(size, len(stream))
-		out.Write(a.Feed([]byte(stream[:n])))
-		stream = stream[n:]
-	}
-	out.Write(a.Finish())
-	return out.String()
-}
-
 // told is what a client understands of a stream.
 type told struct {
 	ID, Name, Arguments, Content, Finish string
@@ -161,7 +151,7 @@ func TestStreamsBecomeToolCalls(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			for cut := 1; cut <= len(c.stream); cut++ {
-				if diff := cmp.Diff(c.want, understand(t, converted(NewAnswer(c.call), c.stream, cut))); diff != "" {
+				if diff := cmp.Diff(c.want, understand(t, chattest.Convert(NewAnswer(c.call), c.stream, cut))); diff != "" {
 					t.Fatalf("reads of %d (-want +got):\n%s", cut, diff)
 				}
 			}
@@ -171,7 +161,7 @@ func TestStreamsBecomeToolCalls(t *testing.T) {
 
 func TestBrokenStreamsEndInForm(t *testing.T) {
 	whole := stream("stop", "{}")
-	got := converted(NewAnswer(&Call{name: "f"}), whole[:len(whole)/2], 9)
+	got := chattest.Convert(NewAnswer(&Call{name: "f"}), whole[:len(whole)/2], 9)
 	var tr openai.Tracker
 	if tr.Feed([]byte(got)); !tr.Failed() || !tr.Done() || !tr.Boundary() {
 		t.Errorf("got %q", got)
@@ -202,8 +192,8 @@ func FuzzStream(f *testing.F) {
 		if several {
 			call.name = ""
 		}
-		want := converted(NewAnswer(call), string(in), 1<<20)
-		if got := converted(NewAnswer(call), string(in), max(size, 1)); got != want {
+		want := chattest.Convert(NewAnswer(call), string(in), 1<<20)
+		if got := chattest.Convert(NewAnswer(call), string(in), max(size, 1)); got != want {
 			t.Fatalf("reads of %d: %q, whole %q", size, got, want)
 		}
 	})
