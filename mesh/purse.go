@@ -427,7 +427,7 @@ func (m *Mesh) steward() peer.ID {
 
 // Mint makes a hard budget as large as total: on a raise the steward mints, on a cut it burns rights, those of others too,
 // as far as they are not used. It does nothing on other boxes, and when the budget is that large already; so every box
-// may call it whenever a budget is set. While the steward is away, nobody has rights in a period that begins.
+// may call it whenever a budget is set. While the steward is away, boxes have in a period that begins what they got by Prepare.
 func (e *Escrow) Mint(ctx context.Context, a crdt.Account, total uint64) error {
 	if total > crdt.MaxAmount {
 		return fmt.Errorf("mint %d micro-units: %w", total, crdt.ErrTooLarge)

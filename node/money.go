@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -93,6 +94,51 @@ func (b books) dropUsage(now time.Time) error {
 		b.log.Info("old usage records were dropped", "records", dropped, "kept", usageKept)
 	}
 	return err
+}
+
+// prepareEach is how often it is looked whether budgets of a period to come are to be
+// divided.
+const prepareEach = 10 * time.Minute
+
+// prepareBudgets divides hard budgets among the boxes before their periods begin, until
+// ctx ends.
+func (n *Node) prepareBudgets(ctx context.Context) error {
+	tick := time.NewTicker(prepareEach)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		all, err := n.budgetsAhead(n.meshTime.now())
+		if err != nil {
+			n.log.Error("budgets of the next period were not looked up", "error", err)
+		}
+		for _, due := range all {
+			if err := n.mesh.Escrow().Prepare(ctx, due.Account, due.Amount); err != nil && ctx.Err() == nil {
+				n.log.Debug("a share of the next period's budget is not here yet", "budget", due.Account.Budget, "period", due.Account.Period, "error", err)
+			}
+		}
+	}
+}
+
+// budgetsAhead lists the hard budgets of which another period begins soon after now.
+func (n *Node) budgetsAhead(now time.Time) ([]limits.Due, error) {
+	keys, err := n.catalog.APIKeys()
+	projects, err2 := n.catalog.Projects()
+	tenants, err3 := n.catalog.Tenants()
+	var out []limits.Due
+	for _, k := range keys {
+		out = append(out, limits.Ahead(limits.LevelKey, k.ID, k.Rules, now)...)
+	}
+	for _, p := range projects {
+		out = append(out, limits.Ahead(limits.LevelProject, p.ID, p.Rules, now)...)
+	}
+	for _, t := range tenants {
+		out = append(out, limits.Ahead(limits.LevelTenant, t.ID, t.Rules, now)...)
+	}
+	return out, errors.Join(err, err2, err3)
 }
 
 // rights lets the limits spend of hard budgets.

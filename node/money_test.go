@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"llmgw/crdt"
 	"llmgw/crdt/store"
+	"llmgw/mesh/catalog"
+	"llmgw/ui"
 )
 
 // ledgerAt is a store whose clock the test sets.
@@ -149,5 +152,40 @@ func TestHardBudgetsOfADaemonAlone(t *testing.T) {
 	}
 	if _, err := r.Take(ctx, a, 200, 80); err != nil {
 		t.Errorf("after a raise: %v", err)
+	}
+}
+
+// TestHardBudgetsAheadAreThoseOfAllLevels: a tenant's binds as a key's does.
+func TestHardBudgetsAheadAreThoseOfAllLevels(t *testing.T) {
+	d := start(t, t.TempDir())
+	hard := func(period catalog.Period) ui.RulesChange {
+		amount := uint64(1000)
+		return ui.RulesChange{Budgets: ui.List[ui.BudgetChange]{{Period: string(period), Unit: string(catalog.UnitMicros), Amount: &amount, Hard: true}}}
+	}
+	if _, err := d.client.NewTenant(t.Context(), ui.TenantRequest{Name: "acme", RulesChange: hard(catalog.PeriodMonth)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.client.NewProject(t.Context(), ui.ProjectRequest{Name: "web", RulesChange: hard(catalog.PeriodDay)}); err != nil {
+		t.Fatal(err)
+	}
+	d.newKey(t, ui.KeyRequest{Name: "laptop", KeyChange: ui.KeyChange{RulesChange: hard(catalog.PeriodDay)}})
+	for at, want := range map[time.Time][]string{
+		time.Date(2026, 11, 10, 12, 0, 0, 0, time.UTC): nil,
+		time.Date(2026, 11, 30, 20, 0, 0, 0, time.UTC): {"2026-12", "2026-12-01", "2026-12-01"},
+	} {
+		due, err := d.budgetsAhead(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var periods []string
+		for _, one := range due {
+			periods = append(periods, one.Account.Period)
+			if one.Amount != 1000 || at.Day() == 30 && d.mesh.Escrow().Prepare(t.Context(), one.Account, one.Amount) != nil || d.mesh.Escrow().Rights(one.Account) != 1000 {
+				t.Errorf("%+v: rights of %d", one, d.mesh.Escrow().Rights(one.Account))
+			}
+		}
+		if slices.Sort(periods); !slices.Equal(periods, want) {
+			t.Errorf("at %v: %v, want %v", at, periods, want)
+		}
 	}
 }

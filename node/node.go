@@ -182,6 +182,7 @@ func (n *Node) Run(ctx context.Context) error {
 	start(ctx, "hosts", n.pollHosts)
 	start(ctx, "provider lists", n.askOffers)
 	start(ctx, "books", n.books().run)
+	start(ctx, "budgets ahead", n.prepareBudgets)
 	servers := n.servers()
 	for name, s := range servers {
 		start(ctx, name, s.run)
