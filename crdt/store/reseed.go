@@ -25,7 +25,8 @@ var ErrReseedOver = errors.New("re-seed has ended")
 //
 //   - A row that the peer holds too, deleted or not, is merged.
 //   - A tombstone stays: it can only be of use.
-//   - A present row that the peer does not hold may have been deleted and forgotten. It goes, unless this store itself made it, or
+//   - A present row that the peer does not hold, or holds the tombstone of an earlier life of, may have been deleted and
+//     forgotten. It goes, unless this store itself made it, or
 //     deleted it, and no peer was known to have that: then what it wrote is written again.
 //
 // A write counts as known to a peer once that peer's pull was noted by NoteAck; the mesh offers a write to a live peer
@@ -242,13 +243,14 @@ func (s *Store) dropUnstaged() error {
 	gone := map[crdt.Key]bool{}
 	err := s.db.View(func(txn *badger.Txn) error {
 		for _, prefix := range []string{rowPrefix, asidePrefix} {
-			for _, key := range keysOf(txn, []byte(prefix), math.MaxInt) {
-				_, staged, err := get(txn, stageKey(crdt.Key(key[len(prefix):])))
+			for _, name := range keysOf(txn, []byte(prefix), math.MaxInt) {
+				key := crdt.Key(name[len(prefix):])
+				unknown, err := unknownToPeer(txn, prefix, key)
 				if err != nil {
 					return err
 				}
-				if !staged {
-					gone[crdt.Key(key[len(prefix):])] = true
+				if unknown {
+					gone[key] = true
 				}
 			}
 		}
@@ -264,6 +266,23 @@ func (s *Store) dropUnstaged() error {
 		}
 	}
 	return nil
+}
+
+// unknownToPeer says that the peer does not hold the life that a row of this store, or one set aside, is in.
+func unknownToPeer(txn *badger.Txn, prefix string, key crdt.Key) (bool, error) {
+	staged, err := readStaged(txn, key)
+	if err != nil || staged.Present() {
+		return false, err
+	}
+	read := readAside
+	if prefix == rowPrefix {
+		read = func(txn *badger.Txn, key crdt.Key) (crdt.Row, error) {
+			row, _, err := readRow(txn, key)
+			return row, err
+		}
+	}
+	own, err := read(txn, key)
+	return own.Length > staged.Length, err
 }
 
 func (s *Store) dropPage(keys []crdt.Key) (rest []crdt.Key, err error) {

@@ -294,6 +294,40 @@ func TestCrashDuringReseed(t *testing.T) {
 }
 
 // Whatever the peer holds at no higher Length cannot have been deleted unseen: it is merged, whoever wrote it.
+// TestReseedKeepsNoLifeThatThePeerDoesNotKnow: the peer has the tombstone of an earlier life, and the mesh has forgotten that of
+// this one. What the box made itself and told nobody stays all the same.
+func TestReseedKeepsNoLifeThatThePeerDoesNotKnow(t *testing.T) {
+	a, b := meshOfTwo(t, "again", "own", "aside", "younger")
+	for _, name := range []string{"again", "own", "aside", "younger"} {
+		update(t, a.Store, func(tx *store.Tx) error { return tx.Delete(row(name)) })
+	}
+	syncFrom(t, b, a, "a")
+	dead, _, err := b.Get(row("again"))
+	must(t, err)
+	alive := func(name string, stamp crdt.HLC) crdt.Item {
+		return crdt.Item{Key: row(name), Row: crdt.Row{Length: dead.Length + 1, Cells: map[string]crdt.Cell{"a": remote(stamp, 77, "of a third node")}}}
+	}
+	merge(t, b.Store, alive("again", 5), alive("aside", 1<<62))
+	set(t, b.Store, row("own"), "a", "by b alone")
+	update(t, a.Store, func(tx *store.Tx) error { return tx.Set(row("younger"), "a", []byte("of a")) })
+	merge(t, b.Store, alive("younger", 5))
+	uptime(t, a.Store, 30*day)
+	reseed(t, b, a, "a")
+	for name, want := range map[string]string{"again": "", "own": "by b alone", "aside": "", "younger": "of a"} {
+		got, _, err := b.Get(row(name))
+		if err != nil || string(got.Cells["a"].Value) != want || got.Present() != (want != "") {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	if waiting, err := b.Aside(); err != nil || len(waiting) > 0 {
+		t.Errorf("set aside: %+v, %v", waiting, err)
+	}
+	report, err := b.Verify()
+	if err != nil || len(report.Problems) > 0 {
+		t.Errorf("verify: %v, %v", report.Problems, err)
+	}
+}
+
 func TestReseedMergesWhatThePeerHoldsToo(t *testing.T) {
 	a, b := meshOfTwo(t, "deleted by another", "edited by another")
 	merge(t, b.Store, crdt.Item{Key: row("deleted by another"), Row: crdt.Row{Length: 2}},
