@@ -54,6 +54,7 @@ type link struct {
 	state    uint64    // of the peer's rows, and since when it is that
 	stateAt  time.Time
 	compared [2]uint64 // states of both sides when last pulled for their difference
+	trips    trips
 }
 
 // linkSet has one link for each active member but this box.
@@ -150,6 +151,7 @@ func (s *linkSet) connected(p peer.ID) {
 	if l, ok := s.get(p); ok {
 		l.mu.Lock()
 		l.opened = time.Time{}
+		l.trips = trips{busy: l.trips.busy} // it may go another way
 		l.mu.Unlock()
 		wake(l.kicked)
 	}
@@ -230,7 +232,7 @@ func (s *linkSet) sumUp() {
 func (l *link) restless(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.beats == nil || l.health.current() != StateLive || now.Sub(l.health.heardAt) >= suspectAfter
+	return l.beats == nil || l.health.current() != StateLive || now.Sub(l.health.heardAt) >= suspectAfter || l.trips.due(now)
 }
 
 // lacks says whether to pull, because the peer's rows have been others than the own ones
@@ -282,6 +284,10 @@ func (l *link) step(ctx context.Context, work *sync.WaitGroup) {
 	// when that does not come: a copy of this box may have got it.
 	if l.beats != nil {
 		l.idle = time.Time{}
+		if l.health.current() == StateLive && l.trips.due(clock) {
+			l.trips.busy = true
+			work.Go(func() { l.measure(ctx) })
+		}
 		return
 	}
 	if l.idle.IsZero() {

@@ -25,6 +25,7 @@ type Node struct {
 	Presence  catalog.Presence // the newest known; zero when none is
 	Skew      time.Duration    // how far its clock is ahead of ours; zero for self
 	Path      string           // address of the connection, empty when there is none
+	RoundTrip time.Duration    // to it and back, the least of late; 0: not measured yet
 	// LastSync is how long ago the node last told how far it has pulled from this box;
 	// it means nothing unless Synced. Blocks counts the deletions that this box
 	// remembers only because the node has not heard of them yet.
@@ -87,7 +88,7 @@ func (l *link) describe(n *Node, now time.Time) {
 	if l.health.ever {
 		n.Heard, n.LastHeard = true, now.Sub(l.health.heardAt)
 	}
-	n.Skew = l.skew
+	n.Skew, n.RoundTrip = l.skew, l.trips.least()
 	if l.known {
 		n.Presence = l.presence
 		n.Name = cmp.Or(l.presence.Name, n.Name)

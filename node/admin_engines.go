@@ -67,6 +67,14 @@ func nodeOf(v *view, n mesh.Node) ui.Node {
 	if n.Heard && n.State != mesh.StateSelf {
 		out.LastContactSeconds, out.SkewSeconds = secondsOf(n.LastHeard), secondsOf(n.Skew)
 	}
+	if n.RoundTrip > 0 {
+		ms := n.RoundTrip.Seconds() * 1000
+		out.RoundTripMS = &ms
+	}
+	if n.Synced {
+		out.LastSyncSeconds = secondsOf(n.LastSync)
+	}
+	out.RemembersDeletions = n.Blocks
 	for _, d := range p.Inventory.Devices {
 		out.Hardware.Devices = append(out.Hardware.Devices, ui.Device{ID: d.ID, Kind: string(d.Kind), Name: d.Name,
 			MemoryTotal: d.MemoryTotal, MemoryFree: d.MemoryFree, BusyPercent: d.BusyPercent, Celsius: d.Celsius})

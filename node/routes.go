@@ -62,7 +62,7 @@ func (v *view) route(m catalog.Model) router.ModelView {
 					Peer: n.ID, Node: v.name(n.ID), Local: n.State == mesh.StateSelf, Model: m.ID, Slot: s.Slot, Epoch: s.Epoch, Digest: s.Digest,
 					InFlight: s.InFlight, Slots: s.Slots, Context: s.Context,
 					Boot: uint64(s.PID), KVTokens: int64(s.Context) * int64(s.Slots), Priority: profileOf(m, s.Profile).Priority, Weight: profileOf(m, s.Profile).Weight,
-					Lacks: s.Lacks, Labels: v.settings[n.ID].Labels,
+					Hop: n.RoundTrip, Lacks: s.Lacks, Labels: v.settings[n.ID].Labels,
 				})
 			case s.State == catalog.ReplicaFailed || s.State == catalog.ReplicaQuarantined || s.State == catalog.ReplicaBackoff:
 				failed = append(failed, strings.Join(append([]string{fmt.Sprintf("%s: %s on %s", s.Reason, s.State, v.name(n.ID))}, s.LastLines...), "\n"))

@@ -93,6 +93,9 @@ type Node struct {
 	LastContactSeconds *float64     `json:"last_contact_seconds"` // by our clock; nil for self and for a node never heard
 	SkewSeconds        *float64     `json:"skew_seconds"`         // its clock minus ours
 	Path               string       `json:"path"`                 // how it is reached, for a person
+	RoundTripMS        *float64     `json:"round_trip_ms"`        // to it and back, the least of late; nil: not measured yet
+	LastSyncSeconds    *float64     `json:"last_sync_seconds"`    // since it told how far it has this box's rows; nil: never
+	RemembersDeletions int          `json:"remembers_deletions"`  // that this box keeps since the node has not heard of them
 	API                List[string] `json:"api"`                  // host:port of its public port
 	Stopping           bool         `json:"stopping"`
 	Labels             List[string] `json:"labels"` // key=value, sorted

@@ -87,9 +87,9 @@ func printNodes(w io.Writer, list ui.NodeList) {
 			}
 		}
 		rows = append(rows, []string{n.Name, shortID(n.ID), n.State, n.Role, orDash(n.Version), fmt.Sprint(gpus),
-			bytesText(n.Hardware.RAMFree) + " of " + bytesText(n.Hardware.RAMTotal), agoText(n.LastContactSeconds), orDash(n.Path)})
+			bytesText(n.Hardware.RAMFree) + " of " + bytesText(n.Hardware.RAMTotal), agoText(n.LastContactSeconds), tripText(n.RoundTripMS), orDash(n.Path)})
 	}
-	table(w, []string{"NAME", "ID", "STATE", "ROLE", "VERSION", "GPUS", "MEMORY FREE", "HEARD AGO", "PATH"}, rows, "no members")
+	table(w, []string{"NAME", "ID", "STATE", "ROLE", "VERSION", "GPUS", "MEMORY FREE", "HEARD AGO", "ROUND TRIP", "PATH"}, rows, "no members")
 	if len(list.Nodes) == 1 {
 		fmt.Fprintln(w, "\nno peers yet; on this box: llmgw token new, on the other: llmgw join TOKEN")
 	}

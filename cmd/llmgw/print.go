@@ -65,6 +65,13 @@ func agoText(seconds *float64) string {
 	return time.Duration(*seconds * float64(time.Second)).Round(100 * time.Millisecond).String()
 }
 
+func tripText(ms *float64) string {
+	if ms == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f ms", *ms)
+}
+
 func orDash(s string) string {
 	if s == "" {
 		return "-"

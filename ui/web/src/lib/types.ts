@@ -81,6 +81,9 @@ export interface Node {
   version: string
   last_contact_seconds: number | null
   skew_seconds: number | null
+  round_trip_ms: number | null
+  last_sync_seconds: number | null
+  remembers_deletions: number
   path: string
   api: string[]
   stopping: boolean
