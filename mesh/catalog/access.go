@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,9 +76,9 @@ func (c *Catalog) APIKeys() ([]APIKey, error) {
 	}
 	keys := make([]APIKey, 0, len(items))
 	for _, item := range items {
-		parts, err := item.Key.Parts()
-		if err != nil || len(parts) != 1 {
-			return nil, fmt.Errorf("API key row %q has another shape: %w", string(item.Key), err)
+		parts, err := keyParts(item.Key, "API key", 1)
+		if err != nil {
+			return nil, err
 		}
 		k, err := keyFromRow(parts[0], item.Row)
 		if err != nil {
@@ -85,10 +87,7 @@ func (c *Catalog) APIKeys() ([]APIKey, error) {
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, func(a, b APIKey) int {
-		if a.Created != b.Created {
-			return int(a.Created - b.Created)
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(cmp.Compare(a.Created, b.Created), strings.Compare(a.ID, b.ID))
 	})
 	return keys, nil
 }
@@ -117,11 +116,17 @@ func (c *Catalog) DropExpiredSessions(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("list sessions: %w", err)
 	}
+	var unread []error // one that another version wrote keeps none of the others
 	_, err = c.store.Update(func(tx *store.Tx) error {
 		for _, item := range items {
-			var s Session
-			if err := decode(item.Row, cellRecord, &s); err != nil {
+			row, _, err := tx.Get(item.Key) // it may have been prolonged meanwhile
+			if err != nil {
 				return err
+			}
+			var s Session
+			if err := decode(row, cellRecord, &s); err != nil {
+				unread = append(unread, fmt.Errorf("%s: %w", item.Key, err))
+				continue
 			}
 			if s.Expires > now.Unix() {
 				continue
@@ -132,7 +137,7 @@ func (c *Catalog) DropExpiredSessions(now time.Time) error {
 		}
 		return nil
 	})
-	if err != nil {
+	if err = errors.Join(append(unread, err)...); err != nil {
 		return fmt.Errorf("drop expired sessions: %w", err)
 	}
 	return nil
@@ -173,19 +178,21 @@ func (c *Catalog) record(namespace, id string, out any) error {
 }
 
 func (c *Catalog) deleteRecord(namespace, id string) error {
-	_, err := c.store.Update(func(tx *store.Tx) error {
-		key := crdt.NewKey(namespace, id)
-		_, ok, err := tx.Get(key)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return ErrNotFound
-		}
-		return tx.Delete(key)
-	})
+	_, err := c.store.Update(func(tx *store.Tx) error { return deleteRow(tx, crdt.NewKey(namespace, id)) })
 	if err != nil {
 		return fmt.Errorf("end %s row: %w", namespace, err)
 	}
 	return nil
+}
+
+// deleteRow removes a document; ErrNotFound if there is none.
+func deleteRow(tx *store.Tx, key crdt.Key) error {
+	_, ok, err := tx.Get(key)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return ErrNotFound
+	}
+	return tx.Delete(key)
 }

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -44,7 +45,7 @@ func (c *Catalog) Assignments() ([]Assignment, error) {
 }
 
 // PutAssignment writes who owns a slot. An epoch that is not above the one on
-// disk loses the merge and changes nothing.
+// disk changes nothing: the same one would name two owners in turn.
 func (c *Catalog) PutAssignment(a Assignment) error {
 	key := crdt.NewKey(NamespaceAssignments, a.Model, strconv.Itoa(a.Slot))
 	value, err := encode(a)
@@ -52,6 +53,13 @@ func (c *Catalog) PutAssignment(a Assignment) error {
 		return err
 	}
 	_, err = c.store.Update(func(tx *store.Tx) error {
+		row, _, err := tx.Get(key)
+		if err != nil {
+			return err
+		}
+		if had, ok := row.Cells[cellOwner]; ok && had.At >= crdt.HLC(a.Epoch) {
+			return nil
+		}
 		return tx.SetAt(key, cellOwner, value, crdt.HLC(a.Epoch))
 	})
 	if err != nil {
@@ -61,17 +69,20 @@ func (c *Catalog) PutAssignment(a Assignment) error {
 }
 
 func assignmentFromRow(key crdt.Key, row crdt.Row) (Assignment, error) {
-	var a Assignment
-	if err := decode(row, cellOwner, &a); err != nil {
-		return Assignment{}, fmt.Errorf("read assignment: %w", err)
-	}
-	parts, err := key.Parts()
-	if err != nil || len(parts) != 2 {
-		return Assignment{}, fmt.Errorf("assignment key %q has another shape: %w", string(key), err)
+	parts, err := keyParts(key, "assignment", 2)
+	if err != nil {
+		return Assignment{}, err
 	}
 	slot, err := strconv.Atoi(parts[1])
+	if err == nil && strconv.Itoa(slot) != parts[1] {
+		err = errors.New("is not in its shortest form")
+	}
 	if err != nil {
 		return Assignment{}, fmt.Errorf("assignment slot %q of %s: %w", parts[1], parts[0], err)
+	}
+	var a Assignment
+	if err := decode(row, cellOwner, &a); err != nil {
+		return Assignment{}, fmt.Errorf("read assignment of %s slot %d: %w", parts[0], slot, err)
 	}
 	a.Model, a.Slot = parts[0], slot
 	return a, nil

@@ -34,11 +34,20 @@ func CheckModel(m Model) error {
 		if err := CheckName(alias); err != nil {
 			return err
 		}
+		if len(alias) > maxAliasBytes {
+			return &NameError{alias, fmt.Sprintf("is longer than %d bytes, which an alias may have", maxAliasBytes)}
+		}
 	}
 	if err := checkProfiles(m, fail); err != nil {
 		return err
 	}
-	return m.Labels.check()
+	if err := m.Labels.check(); err != nil {
+		return err
+	}
+	if cell, why := checkCells(m.cells()); why != "" {
+		return fail(cell, "%s", why)
+	}
+	return nil
 }
 
 func checkProfiles(m Model, fail func(string, string, ...any) error) error {

@@ -2,6 +2,8 @@ package catalog
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"llmgw/crdt"
 	"llmgw/crdt/store"
@@ -34,7 +36,8 @@ func New(s *store.Store) *Catalog { return &Catalog{store: s} }
 func (c *Catalog) Watch(namespaces ...string) *store.Watch { return c.store.Watch(namespaces...) }
 
 // encode writes one cell's value. Deterministic, so that two nodes that write
-// the same setting write the same bytes.
+// the same setting write the same bytes. What no node could read back, such as
+// text that is not UTF-8, is refused: one such cell hides its whole namespace.
 func encode(v any) ([]byte, error) {
 	mode, err := cbor.CoreDetEncOptions().EncMode()
 	if err != nil {
@@ -44,7 +47,45 @@ func encode(v any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode cell: %w", err)
 	}
+	var back any
+	if err := cbor.Unmarshal(b, &back); err != nil {
+		return nil, fmt.Errorf("encode cell: %w", err)
+	}
 	return b, nil
+}
+
+// checkCells says which cell of a document cannot be written, and why; empty if
+// all can.
+func checkCells(cells map[string]any) (cell, why string) {
+	for _, cell := range slices.Sorted(maps.Keys(cells)) {
+		if crdt.ValidateName(cell) != nil {
+			return cell, fmt.Sprintf("has a name that is not UTF-8, or over %d bytes with its kind", crdt.MaxNameBytes)
+		}
+		value, err := encode(cells[cell])
+		switch {
+		case err != nil:
+			return cell, "holds text that is not UTF-8"
+		case len(value) > crdt.MaxValueBytes:
+			return cell, fmt.Sprintf("is over %d bytes", crdt.MaxValueBytes)
+		}
+	}
+	if len(cells) > crdt.MaxCells {
+		return "settings", fmt.Sprintf("are more than %d", crdt.MaxCells)
+	}
+	return "", ""
+}
+
+// keyParts takes the key of a row apart, which has to have n parts; what names the
+// document.
+func keyParts(key crdt.Key, what string, n int) ([]string, error) {
+	parts, err := key.Parts()
+	if err == nil && len(parts) != n {
+		err = fmt.Errorf("%d parts instead of %d", len(parts), n)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the %s key %s has another shape: %w", what, key, err)
+	}
+	return parts, nil
 }
 
 // decode reads a cell into out. An absent or empty cell leaves out as it is:

@@ -140,16 +140,37 @@ func (k APIKey) check() error {
 	if err := k.Nodes.check(); err != nil {
 		return err
 	}
-	return k.Check()
+	if err := k.Check(); err != nil {
+		return err
+	}
+	cells := k.cells()
+	cells[cellRecord] = k
+	if cell, why := checkCells(cells); why != "" {
+		return &KeyError{cell, why}
+	}
+	return nil
 }
 
 // checkOrigin takes what a browser sends as Origin, or * for any.
 func checkOrigin(origin string) error {
-	u, err := url.Parse(origin)
-	if origin == "*" || err == nil && u.Host != "" && u.Scheme != "" && origin == u.Scheme+"://"+u.Host && origin == strings.ToLower(origin) {
+	if origin == "*" || isOrigin(origin) {
 		return nil
 	}
 	return &KeyError{"origins", fmt.Sprintf("cannot have %q: write it as https://app.example or http://localhost:3000, without a path, or * for any page", origin)}
+}
+
+// isOrigin says whether an origin is spelled as browsers do: no port that the scheme
+// stands for, and nothing that a name of a host cannot have, which is never equal
+// to what comes.
+func isOrigin(origin string) bool {
+	u, err := url.Parse(origin)
+	if err != nil || u.Hostname() == "" || u.Scheme == "" || origin != u.Scheme+"://"+u.Host || origin != strings.ToLower(origin) {
+		return false
+	}
+	if strings.HasSuffix(u.Host, ":") || u.Port() != "" && (!isPort(u.Port()) || u.Port() == defaultPort(u.Scheme)) {
+		return false
+	}
+	return !strings.ContainsFunc(u.Host, func(c rune) bool { return c <= ' ' || c > '~' || c == '*' || c == '%' || c == ',' })
 }
 
 // checkPattern takes a model name in which '*' stands for any characters.

@@ -50,8 +50,12 @@ type NameError struct{ Name, Why string }
 
 func (e *NameError) Error() string { return fmt.Sprintf("model name %q: %s", e.Name, e.Why) }
 
-// maxNameBytes keeps names usable in headers, tables and metric labels.
-const maxNameBytes = 96 * 3
+const (
+	// maxNameBytes keeps names usable in headers, tables and metric labels.
+	maxNameBytes = 96 * 3
+	// maxAliasBytes is what the name of an alias's cell has room for.
+	maxAliasBytes = crdt.MaxNameBytes - len(aliasPrefix)
+)
 
 // CheckName says whether a model or alias may have this name: letters, digits,
 // '.', '_', '-' and '/', one ':' at most, nothing that reads as a path trick.
@@ -68,7 +72,7 @@ func CheckName(name string) error {
 		return fail("holds more than one ':'")
 	}
 	for _, r := range name {
-		if !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/:", r) {
+		if !strings.ContainsRune(plainCharacters+"/:", r) {
 			return fail(fmt.Sprintf("holds %q; letters, digits, '.', '_', '-', '/' and one ':' are allowed", r))
 		}
 	}
@@ -167,7 +171,7 @@ func (c *Catalog) CreateModel(m Model) error {
 }
 
 // UpdateModel changes one entry: fn gets it as it stands, and only the cells
-// that fn changed are written. ErrNotFound if there is none.
+// that fn changed are written. Errors: as CreateModel's, and ErrNotFound.
 func (c *Catalog) UpdateModel(id string, fn func(*Model) error) error {
 	_, err := c.store.Update(func(tx *store.Tx) error {
 		row, ok, err := tx.Get(modelKey(id))
@@ -181,13 +185,17 @@ func (c *Catalog) UpdateModel(id string, fn func(*Model) error) error {
 		if err != nil {
 			return err
 		}
-		want := have
-		want.Aliases = slices.Clone(have.Aliases)
-		want.Profiles = slices.Clone(have.Profiles)
+		want, err := modelFromRow(modelKey(id), row) // shares nothing with have
+		if err != nil {
+			return err
+		}
 		if err := fn(&want); err != nil {
 			return err
 		}
 		want.ID = have.ID
+		if FoldName(want.Name) != have.ID {
+			return &ModelError{have.Name, "name", fmt.Sprintf("%q is another one: it may differ in case alone", want.Name)}
+		}
 		return writeModel(tx, have, want)
 	})
 	if err != nil {
@@ -198,46 +206,45 @@ func (c *Catalog) UpdateModel(id string, fn func(*Model) error) error {
 
 // DeleteModel removes an entry; ErrNotFound if there is none.
 func (c *Catalog) DeleteModel(id string) error {
-	_, err := c.store.Update(func(tx *store.Tx) error {
-		_, ok, err := tx.Get(modelKey(id))
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return ErrNotFound
-		}
-		return tx.Delete(modelKey(id))
-	})
+	_, err := c.store.Update(func(tx *store.Tx) error { return deleteRow(tx, modelKey(id)) })
 	if err != nil {
 		return fmt.Errorf("delete model %q: %w", id, err)
 	}
 	return nil
 }
 
+// modelFromRow takes names from the key and from the cells' names, which are there
+// once; a cell only says how they are spelled.
 func modelFromRow(key crdt.Key, row crdt.Row) (Model, error) {
-	parts, err := key.Parts()
-	if err != nil || len(parts) != 1 {
-		return Model{}, fmt.Errorf("model key %q has another shape: %w", string(key), err)
+	parts, err := keyParts(key, "model", 1)
+	if err != nil {
+		return Model{}, err
 	}
 	m := Model{ID: parts[0], Name: parts[0], State: ModelServed, Created: row.Cells[cellSource].At.Time().Unix()}
 	err = errors.Join(
 		decode(row, cellName, &m.Name), decode(row, cellSource, &m.Source), decode(row, cellLimits, &m.Limits),
 		decode(row, cellScale, &m.Scale), decode(row, cellPin, &m.Pin), decode(row, cellState, &m.State),
 		decode(row, cellLabels, &m.Labels), decode(row, cellDeclared, &m.Declared))
-	for cell := range row.Cells {
-		switch {
-		case strings.HasPrefix(cell, aliasPrefix):
-			var alias string
-			err = errors.Join(err, decode(row, cell, &alias))
-			if alias != "" {
-				m.Aliases = append(m.Aliases, alias)
+	if FoldName(m.Name) != m.ID {
+		m.Name = m.ID
+	}
+	for cell, value := range row.Cells {
+		if len(value.Value) == 0 {
+			continue
+		}
+		if alias, ok := strings.CutPrefix(cell, aliasPrefix); ok {
+			spelled := alias
+			err = errors.Join(err, decode(row, cell, &spelled))
+			if FoldName(spelled) == alias {
+				alias = spelled
 			}
-		case strings.HasPrefix(cell, profilePrefix):
+			m.Aliases = append(m.Aliases, alias)
+		}
+		if id, ok := strings.CutPrefix(cell, profilePrefix); ok {
 			var p Profile
 			err = errors.Join(err, decode(row, cell, &p))
-			if p.ID != "" {
-				m.Profiles = append(m.Profiles, p)
-			}
+			p.ID = id
+			m.Profiles = append(m.Profiles, p)
 		}
 	}
 	slices.Sort(m.Aliases)
@@ -253,44 +260,18 @@ func writeModel(tx *store.Tx, have, want Model) error {
 	if err := CheckModel(want); err != nil {
 		return err
 	}
-	key := modelKey(want.ID)
-	for _, c := range []struct {
-		cell       string
-		have, want any
-	}{
-		{cellName, have.Name, want.Name},
-		{cellSource, have.Source, want.Source},
-		{cellLimits, have.Limits, want.Limits},
-		{cellScale, have.Scale, want.Scale},
-		{cellPin, have.Pin, want.Pin},
-		{cellState, have.State, want.State},
-		{cellLabels, have.Labels, want.Labels},
-		{cellDeclared, have.Declared, want.Declared},
-	} {
-		if reflect.DeepEqual(c.have, c.want) {
-			continue
-		}
-		if err := set(tx, key, c.cell, c.want); err != nil {
-			return err
-		}
-	}
-	if err := writeSet(tx, key, aliasCells(have.Aliases), aliasCells(want.Aliases)); err != nil {
-		return err
-	}
-	return writeSet(tx, key, profileCells(have.Profiles), profileCells(want.Profiles))
+	return writeSet(tx, modelKey(want.ID), have.cells(), want.cells())
 }
 
-func aliasCells(aliases []string) map[string]any {
-	cells := make(map[string]any, len(aliases))
-	for _, a := range aliases {
+func (m Model) cells() map[string]any {
+	cells := map[string]any{
+		cellName: m.Name, cellSource: m.Source, cellLimits: m.Limits, cellScale: m.Scale,
+		cellPin: m.Pin, cellState: m.State, cellLabels: m.Labels, cellDeclared: m.Declared,
+	}
+	for _, a := range m.Aliases {
 		cells[aliasPrefix+FoldName(a)] = a
 	}
-	return cells
-}
-
-func profileCells(profiles []Profile) map[string]any {
-	cells := make(map[string]any, len(profiles))
-	for _, p := range profiles {
+	for _, p := range m.Profiles {
 		cells[profilePrefix+p.ID] = p
 	}
 	return cells

@@ -3,6 +3,7 @@ package catalog
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -41,17 +42,19 @@ func (e *LabelError) Error() string { return fmt.Sprintf("label %q: %s", e.Label
 // maxLabelBytes keeps labels fit for tables and metric labels.
 const maxLabelBytes = 63
 
+// plainCharacters are what names of all kinds are made of.
+const plainCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+
 // CheckLabel says whether key=value may be a label: letters, digits, '.', '_',
 // '-' and '/' in the key, the same without '/' in the value.
 func CheckLabel(key, value string) error {
 	label := key + "=" + value
-	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 	switch {
 	case key == "":
 		return &LabelError{label, "has no key"}
 	case len(key) > maxLabelBytes || len(value) > maxLabelBytes:
 		return &LabelError{label, fmt.Sprintf("key or value is longer than %d bytes", maxLabelBytes)}
-	case strings.Trim(key, plain+"/") != "" || strings.Trim(value, plain) != "":
+	case strings.Trim(key, plainCharacters+"/") != "" || strings.Trim(value, plainCharacters) != "":
 		return &LabelError{label, "letters, digits, '.', '_' and '-' are allowed, and '/' in the key"}
 	}
 	return nil
@@ -104,9 +107,9 @@ func (c *Catalog) UpdateNode(peer string, fn func(*NodeSettings) error) error {
 }
 
 func nodeSettingsFromRow(key crdt.Key, row crdt.Row) (NodeSettings, error) {
-	parts, err := key.Parts()
-	if err != nil || len(parts) != 1 {
-		return NodeSettings{}, fmt.Errorf("node key %q has another shape: %w", string(key), err)
+	parts, err := keyParts(key, "node", 1)
+	if err != nil {
+		return NodeSettings{}, err
 	}
 	s := NodeSettings{Peer: parts[0], Labels: map[string]string{}}
 	err = errors.Join(decode(row, cellLocation, &s.Location), decode(row, cellCordon, &s.Cordoned))
@@ -132,8 +135,8 @@ func nodeSettingsFromRow(key crdt.Key, row crdt.Row) (NodeSettings, error) {
 }
 
 func writeNode(tx *store.Tx, key crdt.Key, have, want NodeSettings) error {
-	for label, value := range want.Labels {
-		if err := CheckLabel(label, value); err != nil {
+	for _, label := range slices.Sorted(maps.Keys(want.Labels)) {
+		if err := CheckLabel(label, want.Labels[label]); err != nil {
 			return err
 		}
 	}

@@ -71,9 +71,9 @@ func (c *Catalog) Prices() ([]Price, error) {
 }
 
 func priceFromRow(key crdt.Key, row crdt.Row) (Price, error) {
-	parts, err := key.Parts()
-	if err != nil || len(parts) != 2 {
-		return Price{}, fmt.Errorf("price row %q has another shape: %w", string(key), err)
+	parts, err := keyParts(key, "price", 2)
+	if err != nil {
+		return Price{}, err
 	}
 	p := Price{Model: parts[0], Provider: parts[1], Micros: map[PriceKind]uint64{}}
 	var errs []error
@@ -117,12 +117,7 @@ func (c *Catalog) UnsetPrice(model, provider string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.store.Update(func(tx *store.Tx) error {
-		if _, ok, err := tx.Get(key); err != nil || !ok {
-			return errors.Join(err, ErrNotFound)
-		}
-		return tx.Delete(key)
-	})
+	_, err = c.store.Update(func(tx *store.Tx) error { return deleteRow(tx, key) })
 	if err != nil {
 		return fmt.Errorf("unset price of model %q, provider %q: %w", model, provider, err)
 	}

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -46,7 +47,8 @@ const (
 	maxProviderParallel = 100_000
 )
 
-// Secret is text that is shown to nobody. Each way of printing it gives stars.
+// Secret is text that is shown to nobody. Each way of printing it gives stars, as does
+// each encoding that asks how (JSON, YAML, XML).
 type Secret string
 
 // Format hides the text from fmt, whatever the verb.
@@ -57,6 +59,9 @@ func (s Secret) String() string { return "***" }
 
 // MarshalJSON hides the text.
 func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"***"`), nil }
+
+// MarshalText hides the text.
+func (s Secret) MarshalText() ([]byte, error) { return []byte("***"), nil }
 
 // LogValue hides the text.
 func (s Secret) LogValue() slog.Value { return slog.StringValue("***") }
@@ -211,11 +216,19 @@ func Origin(raw string) string {
 	if err != nil || u.Hostname() == "" {
 		return ""
 	}
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
-	}
+	port := cmp.Or(u.Port(), defaultPort(u.Scheme))
 	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
+}
+
+// defaultPort is the one that a URL of this scheme need not name.
+func defaultPort(scheme string) string {
+	return map[string]string{"https": "443", "http": "80"}[scheme]
+}
+
+// isPort says whether text is the number of a port in its shortest form.
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0 && strconv.FormatUint(n, 10) == text
 }
 
 // KeysOf makes keys of secrets.
@@ -257,7 +270,13 @@ func (p *Provider) Check() error {
 			return fail("native", "names %q: there are %s", a, joined(NativeAbilities()))
 		}
 	}
-	return p.checkModels(fail)
+	if err := p.checkModels(fail); err != nil {
+		return err
+	}
+	if cell, why := checkCells(p.cells()); why != "" {
+		return fail(cell, "%s", why)
+	}
+	return nil
 }
 
 func (p *Provider) checkURL(fail func(string, string, ...any) error) error {
@@ -278,10 +297,8 @@ func (p *Provider) checkURL(fail func(string, string, ...any) error) error {
 	case strings.ContainsFunc(p.URL, func(c rune) bool { return c <= ' ' || c > '~' }):
 		return fail("URL", "has characters that a URL cannot have")
 	}
-	if port := u.Port(); port != "" {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return fail("URL", "has the port %q", port)
-		}
+	if port := u.Port(); port != "" && !isPort(port) {
+		return fail("URL", "has the port %q", port)
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
 		if why := RefuseAddress(addr, p.Private); why != "" {
@@ -343,7 +360,7 @@ func (c *Catalog) Providers() ([]Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(out, func(a, b Provider) int { return b.Priority - a.Priority })
+	slices.SortStableFunc(out, func(a, b Provider) int { return cmp.Compare(b.Priority, a.Priority) })
 	return out, nil
 }
 
@@ -481,10 +498,7 @@ func providerFromRow(id string, row crdt.Row) (Provider, error) {
 		}
 	}
 	slices.SortFunc(p.Keys, func(a, b ProviderKey) int {
-		if d := places[a.ID] - places[b.ID]; d != 0 {
-			return d
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(cmp.Compare(places[a.ID], places[b.ID]), strings.Compare(a.ID, b.ID))
 	})
 	return p, err
 }

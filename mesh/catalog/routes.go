@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -79,7 +80,7 @@ func checkRoute(r Route) error {
 		return fail("names no model to go to")
 	case len(r.Targets) > maxTargets:
 		return fail("has more than %d targets", maxTargets)
-	case !slices.Contains(RouteRules(), r.Rule):
+	case r.Rule != "" && !slices.Contains(RouteRules(), r.Rule):
 		return fail("the rule %q is none of %v", r.Rule, RouteRules())
 	}
 	for _, target := range r.Targets {
@@ -91,7 +92,13 @@ func checkRoute(r Route) error {
 			return fail("target %q names no node after the @", target)
 		}
 	}
-	return checkParams(r.Params, fail)
+	if err := checkParams(r.Params, fail); err != nil {
+		return err
+	}
+	if cell, why := checkCells(map[string]any{cellRecord: r}); why != "" {
+		return fail("its %s %s", cell, why)
+	}
+	return nil
 }
 
 func checkParams(p Params, fail func(string, ...any) error) error {
@@ -110,11 +117,11 @@ func checkParams(p Params, fail func(string, ...any) error) error {
 		return nil
 	}
 	for _, set := range []map[string]json.RawMessage{p.Default, p.Force} {
-		for name, value := range set {
-			if value == nil {
+		for _, name := range slices.Sorted(maps.Keys(set)) {
+			if set[name] == nil {
 				return fail("the parameter %s has no value", name)
 			}
-			if err := check(name, value); err != nil {
+			if err := check(name, set[name]); err != nil {
 				return err
 			}
 		}
@@ -142,15 +149,15 @@ func (c *Catalog) PutRoute(r Route) error {
 	if err := checkRoute(r); err != nil {
 		return err
 	}
-	models, err := c.Models()
-	if err != nil {
-		return err
-	}
-	if m, taken := Resolve(models, r.Name); taken {
-		return &RouteError{r.Name, fmt.Sprintf("the model %s has this name already", m.Name)}
-	}
 	r.ID = FoldName(r.Name)
-	_, err = c.store.Update(func(tx *store.Tx) error {
+	_, err := c.store.Update(func(tx *store.Tx) error {
+		models, err := c.Models() // here, so that none takes the name meanwhile
+		if err != nil {
+			return err
+		}
+		if m, taken := Resolve(models, r.Name); taken {
+			return &RouteError{r.Name, fmt.Sprintf("the model %s has this name already", m.Name)}
+		}
 		return set(tx, crdt.NewKey(NamespaceRoutes, r.ID), cellRecord, r)
 	})
 	if err != nil {
@@ -167,19 +174,27 @@ func (c *Catalog) Routes() ([]Route, error) {
 	}
 	out := make([]Route, 0, len(items))
 	for _, item := range items {
-		parts, err := item.Key.Parts()
-		if err != nil || len(parts) != 1 {
-			return nil, fmt.Errorf("route key %q has another shape: %w", string(item.Key), err)
+		r, err := routeFromRow(item.Key, item.Row)
+		if err != nil {
+			return nil, err
 		}
-		var r Route
-		if err := decode(item.Row, cellRecord, &r); err != nil {
-			return nil, fmt.Errorf("read route %q: %w", parts[0], err)
-		}
-		r.ID = parts[0]
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b Route) int { return strings.Compare(a.ID, b.ID) })
 	return out, nil
+}
+
+func routeFromRow(key crdt.Key, row crdt.Row) (Route, error) {
+	parts, err := keyParts(key, "route", 1)
+	if err != nil {
+		return Route{}, err
+	}
+	var r Route
+	if err := decode(row, cellRecord, &r); err != nil {
+		return Route{}, fmt.Errorf("read route %q: %w", parts[0], err)
+	}
+	r.ID = parts[0]
+	return r, nil
 }
 
 // DeleteRoute removes a route by name, without case; ErrNotFound if there is none.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"llmgw/crdt"
 	"llmgw/crdt/store"
@@ -55,11 +57,11 @@ func MeshSettings() []Setting {
 		{Key: "log.level", Kind: SettingChoice, Choices: []string{"debug", "info", "warn", "error"}, Help: "what daemons log"},
 		{Key: "metrics.public", Kind: SettingBool, Restart: true, Help: "/metrics wants no key"},
 		{Key: "router.limit_policy", Kind: SettingChoice, Choices: []string{"share", "owner", "loose"}, Help: "how nodes agree on limits that are nearly used up"},
-		{Key: "router.prefix_routing", Kind: SettingBool, Help: "send a prompt where its beginning is warm already"},
 		{Key: "router.load_wait", Kind: SettingDuration, Help: "how long a request waits for its model to be loaded, at most 24h"},
 		{Key: "router.max_inflight", Kind: SettingNumber, Help: "requests for engines that a node has at once, more are refused; 0: no bound"},
-		{Key: "router.queue_time", Kind: SettingDuration, Help: "how long a request waits while all replicas of its model are full, one of low priority ten times that"},
+		{Key: "router.prefix_routing", Kind: SettingBool, Help: "send a prompt where its beginning is warm already"},
 		{Key: "router.prefix_ttl", Kind: SettingDuration, Help: "how long a prompt counts as warm after its last use, at most 24h"},
+		{Key: "router.queue_time", Kind: SettingDuration, Help: "how long a request waits while all replicas of its model are full, one of low priority ten times that"},
 		{Key: "router.strip_volatile", Kind: SettingBool, Help: "take lines that agents change with each turn, such as their billing header, out of prompts"},
 		{Key: "router.trusted_proxies", Kind: SettingNetworks, Help: "proxies whose X-Forwarded-For and Forwarded headers count, as addresses or networks"},
 	}
@@ -135,17 +137,24 @@ func ParseNetwork(text string) (netip.Prefix, error) {
 		return a.Prefix(a.BitLen())
 	}
 	p, err := netip.ParsePrefix(text)
+	if p.Addr().Is4In6() && p.Bits() >= 96 { // addresses are compared as those of IPv4
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
 	return p.Masked(), err
 }
 
 // isAddress looks at the shape alone: whether it can be dialed shows at a node.
 func isAddress(text string) bool {
 	if strings.HasPrefix(text, "/") {
-		return strings.Count(text, "/") >= 4 && !strings.ContainsAny(text, " \t")
+		return strings.Count(text, "/") >= 4 && !hasBlank(text)
 	}
 	host, port, err := net.SplitHostPort(text)
-	n, bad := strconv.ParseUint(port, 10, 16)
-	return err == nil && host != "" && bad == nil && n > 0
+	return err == nil && host != "" && isPort(port) && !hasBlank(host)
+}
+
+// hasBlank finds blanks, control characters and what is no text.
+func hasBlank(text string) bool {
+	return !utf8.ValidString(text) || strings.ContainsFunc(text, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) })
 }
 
 // SplitList takes a list with commas apart: no blanks, nothing empty, nothing twice.

@@ -53,17 +53,16 @@ const maxGroupName = 64
 
 // foldGroup is the row key of a tenant or project: names differ in more than case.
 func foldGroup(kind, name string) (string, error) {
-	folded := strings.ToLower(strings.TrimSpace(name))
-	const plain = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+	bare := strings.TrimSpace(name)
 	switch {
-	case folded == "":
+	case bare == "":
 		return "", &GroupError{kind, name, "needs a name"}
-	case len(folded) > maxGroupName:
+	case len(bare) > maxGroupName:
 		return "", &GroupError{kind, name, fmt.Sprintf("has a name over %d bytes", maxGroupName)}
-	case strings.Trim(folded, plain) != "" || strings.HasPrefix(folded, "-"):
+	case strings.Trim(bare, plainCharacters) != "" || strings.HasPrefix(bare, "-"):
 		return "", &GroupError{kind, name, "has a name with more than letters, digits, '.', '_' and '-', or begins with '-'"}
 	}
-	return folded, nil
+	return strings.ToLower(bare), nil // after the check: the Kelvin sign folds to k
 }
 
 // Tenants lists the tenants by ID.
@@ -84,9 +83,9 @@ func listGroups[T any](c *Catalog, namespace string, read func(id string, row cr
 	byID := map[string]T{}
 	var ids []string
 	for _, item := range items {
-		parts, err := item.Key.Parts()
-		if err != nil || len(parts) != 1 {
-			return nil, fmt.Errorf("%s row %q has another shape: %w", namespace, string(item.Key), err)
+		parts, err := keyParts(item.Key, strings.TrimSuffix(namespace, "s"), 1)
+		if err != nil {
+			return nil, err
 		}
 		v, err := read(parts[0], item.Row)
 		if err != nil {
@@ -157,7 +156,7 @@ func (c *Catalog) CreateProject(p Project) (Project, error) {
 		return Project{}, err
 	}
 	p.ID = id
-	return p, c.changeGroup("project", NamespaceProjects, id, true, func(tx *store.Tx, _ crdt.Row) (have, want map[string]any, err error) {
+	err = c.changeGroup("project", NamespaceProjects, id, true, func(tx *store.Tx, _ crdt.Row) (have, want map[string]any, err error) {
 		if p.Tenant, err = existing(tx, "tenant", NamespaceTenants, p.Tenant); err != nil {
 			return nil, nil, err
 		}
@@ -165,6 +164,7 @@ func (c *Catalog) CreateProject(p Project) (Project, error) {
 		want[cellMade] = true
 		return nil, want, p.Check()
 	})
+	return p, err // the tenant's name is folded now
 }
 
 // UpdateProject changes a project as UpdateTenant does a tenant.
@@ -210,8 +210,12 @@ func existing(tx *store.Tx, kind, namespace, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, ok, err := tx.Get(crdt.NewKey(namespace, id)); err != nil || !ok {
-		return "", errors.Join(err, &GroupError{kind, name, "does not exist"})
+	_, ok, err := tx.Get(crdt.NewKey(namespace, id))
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		return "", &GroupError{kind, name, "does not exist"}
 	}
 	return id, nil
 }
@@ -244,30 +248,41 @@ func (c *Catalog) changeGroup(kind, namespace, id string, create bool, change fu
 
 // RemoveTenant ends a tenant that has no project; ErrInUse, ErrNotFound.
 func (c *Catalog) RemoveTenant(name string) error {
-	projects, err := c.Projects()
-	if err != nil {
-		return err
-	}
-	id := strings.ToLower(strings.TrimSpace(name))
-	for _, p := range projects {
-		if p.Tenant == id {
-			return fmt.Errorf("tenant %q: %w: project %q is one of its", name, ErrInUse, p.ID)
+	return c.removeGroup("tenant", NamespaceTenants, name, func(id string) error {
+		projects, err := c.Projects()
+		if i := slices.IndexFunc(projects, func(p Project) bool { return p.Tenant == id }); i >= 0 {
+			return fmt.Errorf("%w: project %q is one of its", ErrInUse, projects[i].ID)
 		}
-	}
-	return c.deleteRecord(NamespaceTenants, id)
+		return err
+	})
 }
 
 // RemoveProject ends a project that has no key; ErrInUse, ErrNotFound.
 func (c *Catalog) RemoveProject(name string) error {
-	keys, err := c.APIKeys()
-	if err != nil {
-		return err
-	}
-	id := strings.ToLower(strings.TrimSpace(name))
-	for _, k := range keys {
-		if k.Project == id {
-			return fmt.Errorf("project %q: %w: key %q is one of its", name, ErrInUse, k.Name)
+	return c.removeGroup("project", NamespaceProjects, name, func(id string) error {
+		keys, err := c.APIKeys()
+		if i := slices.IndexFunc(keys, func(k APIKey) bool { return k.Project == id }); i >= 0 {
+			return fmt.Errorf("%w: key %q is one of its", ErrInUse, keys[i].Name)
 		}
+		return err
+	})
+}
+
+// removeGroup looks at what uses a group inside of the write, so that nothing begins
+// to use it between the two.
+func (c *Catalog) removeGroup(kind, namespace, name string, unused func(id string) error) error {
+	id, err := foldGroup(kind, name)
+	if err != nil {
+		return errors.Join(ErrNotFound, err)
 	}
-	return c.deleteRecord(NamespaceProjects, id)
+	_, err = c.store.Update(func(tx *store.Tx) error {
+		if err := unused(id); err != nil {
+			return err
+		}
+		return deleteRow(tx, crdt.NewKey(namespace, id))
+	})
+	if err != nil {
+		return fmt.Errorf("%s %q: %w", kind, name, err)
+	}
+	return nil
 }

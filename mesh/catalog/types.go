@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -144,7 +145,7 @@ const (
 // ContextTokens is the number of tokens one request may use under p.
 func (m Model) ContextTokens(p Profile) int {
 	ctx := p.Context
-	if ctx == 0 {
+	if ctx <= 0 {
 		ctx = DefaultContext
 	}
 	for _, limit := range []int{m.Limits.Context, m.Source.ContextTrain} {
@@ -165,15 +166,28 @@ func (p Profile) Slots() int {
 
 // MemoryNeed estimates the bytes that one replica of m needs under p: the file
 // plus the KV cache of all slots when the header tells its size, else 1.2
-// times the file.
+// times the file. What is more than can be counted is math.MaxInt64.
 func (m Model) MemoryNeed(p Profile) int64 {
 	if m.Source.Format == FormatSim {
 		return 64 << 20 // the simulated engine holds no weights
 	}
-	if m.Source.KVBytesPerToken == 0 {
-		return m.Source.SizeBytes + m.Source.SizeBytes/5
+	size := max(m.Source.SizeBytes, 0)
+	cache := size / 5
+	if perToken := m.Source.KVBytesPerToken; perToken > 0 {
+		cache = product(product(perToken, int64(m.ContextTokens(p))), int64(p.Slots()))
 	}
-	return m.Source.SizeBytes + m.Source.KVBytesPerToken*int64(m.ContextTokens(p))*int64(p.Slots())
+	if size > math.MaxInt64-cache {
+		return math.MaxInt64
+	}
+	return size + cache
+}
+
+// product of two numbers above zero; math.MaxInt64 if it is more.
+func product(a, b int64) int64 {
+	if a > math.MaxInt64/b {
+		return math.MaxInt64
+	}
+	return a * b
 }
 
 // FoldName is the form of a model's name that is compared and stored as its ID.
