@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"maps"
@@ -159,4 +160,11 @@ func notFound(t tb, what string, err error) {
 	if !errors.Is(err, ErrNotFound) {
 		t.Errorf("%s: error is %v, want %v", what, err, ErrNotFound)
 	}
+}
+
+func asJSON(t tb, v any) string {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	must(t, err)
+	return string(raw)
 }

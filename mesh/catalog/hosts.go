@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"slices"
-	"strings"
 )
 
 // HostKind is the program that a host runs, as its sponsor found out.
@@ -80,7 +79,7 @@ func (p *Provider) HostNames(s HostStatus) []string {
 		}
 	}
 	for _, m := range p.Models {
-		if _, ok := s.Model(m.Theirs); ok && !strings.Contains(m.Pattern, "*") {
+		if _, ok := p.HostMatch(s, m.Pattern); ok { // a pattern with '*' is no name
 			add(m.Pattern)
 		}
 	}

@@ -230,6 +230,7 @@ type laws interface {
 	removalWins(t *testing.T)
 	refusalWritesNothing(t *testing.T)
 	keepsUnknown(t *testing.T)
+	unreadable(t *testing.T)
 }
 
 func TestLawsOfDocuments(t *testing.T) {
@@ -239,6 +240,7 @@ func TestLawsOfDocuments(t *testing.T) {
 		t.Run(name+"/a removal beats edits", d.removalWins)
 		t.Run(name+"/a refused edit writes nothing", d.refusalWritesNothing)
 		t.Run(name+"/an edit keeps unknown cells", d.keepsUnknown)
+		t.Run(name+"/what cannot be read is not edited", d.unreadable)
 	}
 }
 
@@ -400,6 +402,33 @@ func (d document[T]) keepsUnknown(t *testing.T) {
 			if string(row.Cells[cell].Value) != string(value) {
 				t.Errorf("on %s the cell %s is %x", name, cell, row.Cells[cell].Value)
 			}
+		}
+	}
+}
+
+// A document of which a cell cannot be read is left as it is by edits, and can be removed. Settings and marks
+// are the exception: what cannot be used of them stops nobody.
+func (d document[T]) unreadable(t *testing.T) {
+	b, _ := twoBoxes(t)
+	first := fresh()
+	must(t, d.create(b, first))
+	for _, cell := range b.row(t, d.key(first)).Names() {
+		id := fresh()
+		must(t, d.create(b, id))
+		b.put(t, d.key(id), map[string][]byte{cell: {0xff}})
+		before := b.row(t, d.key(id))
+		tolerant := before.Cells["log.level"].Value != nil || cell == cellMade
+		if _, err := d.read(b, id); (err == nil) != tolerant {
+			t.Errorf("with %s spoiled: error is %v", cell, err)
+		}
+		if err := d.update(b, id, func(v *T) error { d.edits[0](v); return nil }); (err == nil) != tolerant {
+			t.Errorf("edited with %s spoiled: error is %v", cell, err)
+		}
+		if n := changedCells(before, b.row(t, d.key(id))); n > 0 && !tolerant {
+			t.Errorf("with %s spoiled %d cells were written", cell, n)
+		}
+		if d.remove != nil {
+			must(t, d.remove(b, id))
 		}
 	}
 }

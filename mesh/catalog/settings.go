@@ -132,7 +132,7 @@ func (s Setting) parse(text string) (any, error) {
 
 // ParseNetwork reads a network, or an address as a network of one.
 func ParseNetwork(text string) (netip.Prefix, error) {
-	if a, err := netip.ParseAddr(text); err == nil {
+	if a, err := netip.ParseAddr(text); err == nil && !strings.Contains(a.Zone(), "/") { // as in fe80::%eth0/64
 		a = a.Unmap()
 		return a.Prefix(a.BitLen())
 	}

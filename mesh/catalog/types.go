@@ -268,7 +268,7 @@ type EngineInfo struct {
 
 // ComputesOn says whether the engine can use a device of this kind.
 func (e EngineInfo) ComputesOn(kind DeviceKind) bool {
-	return kind == DeviceCPU || slices.Contains(strings.Split(e.Devices, ","), string(kind))
+	return kind == DeviceCPU || kind != "" && slices.Contains(strings.Split(e.Devices, ","), string(kind))
 }
 
 // ReplicaState is where a replica stands on its node. Only Ready is routed to.
