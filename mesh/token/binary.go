@@ -3,9 +3,9 @@ package token
 import (
 	"crypto/ed25519"
 	"fmt"
+	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 )
 
 // Address families of the binary form.
@@ -78,16 +78,18 @@ func appendAddr(raw []byte, addr string) ([]byte, error) {
 	return append(raw, byte(port>>8), byte(port)), nil
 }
 
+// splitAddr takes host:port alone: an IPv6 address outside brackets would lose its
+// last group to the port.
 func splitAddr(addr string) (host string, port uint16, err error) {
-	i := strings.LastIndexByte(addr, ':')
-	if i < 0 {
-		return "", 0, fmt.Errorf("address %q has no port", addr)
+	host, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, fmt.Errorf("address %q is not host:port", addr)
 	}
-	n, err := strconv.ParseUint(addr[i+1:], 10, 16)
+	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 {
 		return "", 0, fmt.Errorf("address %q has no usable port", addr)
 	}
-	return strings.TrimSuffix(strings.TrimPrefix(addr[:i], "["), "]"), uint16(n), nil
+	return host, uint16(n), nil
 }
 
 func nameOK(name string) bool {
@@ -124,7 +126,10 @@ func (r *reader) byte() byte { return r.take(1)[0] }
 
 func unmarshal(raw []byte) (Token, error) {
 	r := &reader{rest: raw}
-	if v := r.byte(); v != version {
+	switch v := r.byte(); {
+	case v == 0: // there never was one
+		return Token{}, mistyped("it has no version")
+	case v != version:
 		return Token{}, &Error{Kind: Unsupported, Detail: fmt.Sprintf("the token has version %d, this llmgw knows %d", v, version)}
 	}
 	var t Token
@@ -132,36 +137,50 @@ func unmarshal(raw []byte) (Token, error) {
 	copy(t.ID[:], r.take(len(t.ID)))
 	copy(t.Secret[:], r.take(len(t.Secret)))
 	n := int(r.byte())
-	if n == 0 || n > maxSeeds {
+	switch {
+	case r.short:
+		return Token{}, mistyped(cutShort)
+	case n == 0:
 		return Token{}, mistyped("it names no box to ask")
+	case n > maxSeeds:
+		return Token{}, mistyped(fmt.Sprintf("it names %d boxes, more than the %d of a token", n, maxSeeds))
 	}
 	for range n {
-		seed, ok := readSeed(r)
-		if !ok {
-			return Token{}, mistyped("it is cut short")
+		seed, why := readSeed(r)
+		if why != "" {
+			return Token{}, mistyped(why)
 		}
 		t.Seeds = append(t.Seeds, seed)
 	}
-	if r.short || len(r.rest) > 0 {
-		return Token{}, mistyped("its length is wrong")
+	if len(r.rest) > 0 {
+		return Token{}, mistyped("something follows its end")
 	}
 	return t, nil
 }
 
-func readSeed(r *reader) (Seed, bool) {
-	seed := Seed{Key: ed25519.PublicKey(append([]byte(nil), r.take(ed25519.PublicKeySize)...))}
+// readSeed takes one box off the front; why says what is wrong with it.
+func readSeed(r *reader) (seed Seed, why string) {
+	seed.Key = ed25519.PublicKey(append([]byte(nil), r.take(ed25519.PublicKeySize)...))
 	n := int(r.byte())
-	if r.short || n == 0 || n > maxAddrs {
-		return Seed{}, false
+	switch {
+	case r.short:
+		return Seed{}, cutShort
+	case n == 0:
+		return Seed{}, "it names a box without an address"
+	case n > maxAddrs:
+		return Seed{}, fmt.Sprintf("it names a box with %d addresses, more than the %d of a token", n, maxAddrs)
 	}
 	for range n {
 		addr, ok := readAddr(r)
-		if !ok {
-			return Seed{}, false
+		switch {
+		case r.short:
+			return Seed{}, cutShort
+		case !ok:
+			return Seed{}, "it names a box with an address that cannot be dialled"
 		}
 		seed.Addrs = append(seed.Addrs, addr)
 	}
-	return seed, true
+	return seed, ""
 }
 
 func readAddr(r *reader) (string, bool) {
@@ -174,7 +193,7 @@ func readAddr(r *reader) (string, bool) {
 		if ip.Is4In6() { // one address, one form
 			return "", false
 		}
-		host = "[" + ip.String() + "]"
+		host = ip.String()
 	case familyName:
 		host = string(r.take(int(r.byte())))
 		if _, err := netip.ParseAddr(host); err == nil || !nameOK(host) {
@@ -185,8 +204,5 @@ func readAddr(r *reader) (string, bool) {
 	}
 	p := r.take(2)
 	port := uint16(p[0])<<8 | uint16(p[1])
-	if r.short || port == 0 {
-		return "", false
-	}
-	return host + ":" + strconv.Itoa(int(port)), true
+	return net.JoinHostPort(host, strconv.Itoa(int(port))), port != 0
 }

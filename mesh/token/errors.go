@@ -46,6 +46,9 @@ type Error struct {
 	Got      string        // WrongMesh: what was found instead, when told
 }
 
+// cutShort is said where less is there than the text itself announces.
+const cutShort = "it is cut short"
+
 func mistyped(detail string) *Error { return &Error{Kind: Mistyped, Detail: detail} }
 
 // Error is one sentence, with one line for each address when none answered.

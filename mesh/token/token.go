@@ -18,12 +18,16 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 )
 
 const (
 	// Prefix starts each token; the digit is the version of the text form.
 	Prefix = "llmgw1."
+	// name and textVersion are what it is made of.
+	name        = "llmgw"
+	textVersion = 1
 	// version is the first byte of the binary form.
 	version = 1
 	// checkChars is the number of base32 characters that catch a mistyped
@@ -33,8 +37,9 @@ const (
 	// maxSeeds and maxAddrs bound what a pasted text can make us dial.
 	maxSeeds = 8
 	maxAddrs = 8
-	// maxText bounds a pasted text: eight boxes with eight DNS names each.
-	maxText = 16 << 10
+	// maxText bounds a pasted text: eight boxes with eight DNS names of full length
+	// each have 26.9 kB.
+	maxText = 32 << 10
 )
 
 // SecretSize is the length of a token's secret in bytes.
@@ -51,7 +56,8 @@ func ParseID(text string) (ID, error) {
 	var id ID
 	raw, err := hex.DecodeString(text)
 	if err != nil || len(raw) != len(id) {
-		return id, fmt.Errorf("parse token ID %q: want %d hexadecimal digits", text, 2*len(id))
+		// The text is not repeated: it may be a whole token.
+		return id, fmt.Errorf("parse token ID: want %d hexadecimal digits", 2*len(id))
 	}
 	copy(id[:], raw)
 	return id, nil
@@ -97,6 +103,12 @@ func (t Token) Key() ed25519.PrivateKey {
 // accident tells only its ID.
 func (t Token) String() string { return "token " + t.ID.String() }
 
+// Format is String for every verb: %#v and %x would show the secret.
+func (t Token) Format(f fmt.State, _ rune) { io.WriteString(f, t.String()) }
+
+// MarshalText is String for encoders and for slog.
+func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
 var encoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // Text is the form that a person carries. Whoever has it can join.
@@ -118,11 +130,11 @@ func Parse(text string) (Token, error) {
 	case len(text) > maxText:
 		return Token{}, mistyped("it is far too long")
 	case !strings.HasPrefix(text, Prefix):
-		return Token{}, mistyped("it does not start with " + Prefix)
+		return Token{}, otherForm(text)
 	}
 	body := strings.TrimPrefix(text, Prefix)
 	if len(body) <= checkChars {
-		return Token{}, mistyped("it is cut short")
+		return Token{}, mistyped(cutShort)
 	}
 	sum := body[len(body)-checkChars:]
 	raw, err := encoding.DecodeString(body[:len(body)-checkChars])
@@ -133,6 +145,16 @@ func Parse(text string) (Token, error) {
 		return Token{}, mistyped("its check characters do not match")
 	}
 	return unmarshal(raw)
+}
+
+// otherForm tells a token of a later llmgw from what is none.
+func otherForm(text string) *Error {
+	form, _, _ := strings.Cut(text, ".")
+	digits, ok := strings.CutPrefix(form, name)
+	if v, err := strconv.ParseUint(digits, 10, 16); ok && err == nil && v > textVersion {
+		return &Error{Kind: Unsupported, Detail: fmt.Sprintf("the text of the token has version %d, this llmgw knows %d", v, textVersion)}
+	}
+	return mistyped("it does not start with " + Prefix)
 }
 
 func check(raw []byte) string {
