@@ -73,25 +73,35 @@ type seeker struct {
 	sought map[peer.ID]time.Time
 }
 
-// follow keeps one table up while the prefix stays.
-func (s *seeker) follow(ctx context.Context, prefix string, out chan<- []Group) (err error) {
-	member := func(p peer.ID) bool { return s.d.Member(p) }
-	table, err := dht.New(s.d.Host,
+// open makes a table in which members alone are kept and asked.
+func (d *DHT) open(prefix string) (*dht.IpfsDHT, error) {
+	table, err := dht.New(d.Host,
 		// The default begins as a client and waits for public reachability.
 		dht.Mode(dht.ModeServer),
 		dht.ProtocolPrefix(protocol.ID(prefix)),
 		dht.DisableValues(), dht.DisableProviders(), dht.DisableAutoRefresh(),
-		dht.RoutingTableFilter(func(_ any, p peer.ID) bool { return member(p) }),
-		dht.QueryFilter(func(_ any, info peer.AddrInfo) bool { return member(info.ID) }),
+		dht.RoutingTableFilter(func(_ any, p peer.ID) bool { return d.Member(p) }),
+		dht.QueryFilter(func(_ any, info peer.AddrInfo) bool { return d.Member(info.ID) }),
 	)
 	if err != nil {
-		return fmt.Errorf("open DHT: %w", err)
+		return nil, fmt.Errorf("open DHT: %w", err)
 	}
-	defer func() {
-		// The table itself leaves its handler behind.
-		s.d.Host.RemoveStreamHandler(protocol.ID(prefix + tableProtocol))
-		err = errors.Join(err, table.Close())
-	}()
+	return table, nil
+}
+
+// close ends a table, which itself leaves its handler behind.
+func (d *DHT) close(table *dht.IpfsDHT, prefix string) error {
+	d.Host.RemoveStreamHandler(protocol.ID(prefix + tableProtocol))
+	return table.Close()
+}
+
+// follow keeps one table up while the prefix stays.
+func (s *seeker) follow(ctx context.Context, prefix string, out chan<- []Group) (err error) {
+	table, err := s.d.open(prefix)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.d.close(table, prefix)) }()
 	tick := time.NewTicker(seekTick)
 	defer tick.Stop()
 	for s.d.Prefix() == prefix {
@@ -161,13 +171,17 @@ func hostPorts(addrs []ma.Multiaddr) []string {
 	var far, own []netip.AddrPort
 	for _, a := range addrs {
 		if tcp, err := manet.ToNetAddr(a); err == nil {
-			if t, ok := tcp.(*net.TCPAddr); ok && t.Port != 0 && !t.IP.IsUnspecified() {
-				at := netip.AddrPortFrom(t.AddrPort().Addr().Unmap(), uint16(t.Port))
-				if at.Addr().IsLoopback() {
-					own = append(own, at)
-				} else {
-					far = append(far, at)
-				}
+			t, ok := tcp.(*net.TCPAddr)
+			if !ok || t.Port == 0 {
+				continue
+			}
+			at := netip.AddrPortFrom(t.AddrPort().Addr().Unmap(), uint16(t.Port))
+			switch {
+			case !reachable(at.Addr()):
+			case at.Addr().IsLoopback():
+				own = append(own, at)
+			default:
+				far = append(far, at)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ package discovery
 import (
 	"context"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -38,7 +39,8 @@ type Discoverer interface {
 	Run(ctx context.Context, out chan<- []Group)
 }
 
-// Static is a fixed list of addresses. Names are resolved by whoever dials.
+// Static is a fixed list of addresses. Names are resolved by whoever dials. What is no
+// host and port is left out, and what is there twice is told once.
 type Static struct {
 	Addrs []string // host:port
 	// Peers holds, for the addresses that came with one, the peer ID.
@@ -58,8 +60,8 @@ func (s Static) Run(ctx context.Context, out chan<- []Group) {
 
 func (s Static) groups(source string) []Group {
 	groups := make([]Group, 0, len(s.Addrs))
-	for _, addr := range s.Addrs {
-		if _, _, err := net.SplitHostPort(addr); err == nil {
+	for i, addr := range s.Addrs {
+		if _, _, err := net.SplitHostPort(addr); err == nil && !slices.Contains(s.Addrs[:i], addr) {
 			groups = append(groups, Group{Source: source, Peer: s.Peers[addr], Addrs: []string{addr}})
 		}
 	}

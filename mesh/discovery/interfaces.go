@@ -54,7 +54,7 @@ func choose(all []attachment) links {
 		taken := false
 		for _, p := range iface.prefixes {
 			addr := p.Addr().Unmap()
-			if addr.IsLinkLocalUnicast() || addr.IsUnspecified() || addr.IsMulticast() {
+			if !reachable(addr) || addr.IsLoopback() {
 				continue
 			}
 			taken = true

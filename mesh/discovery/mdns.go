@@ -248,7 +248,11 @@ func newResolver(l links) (*zeroconf.Resolver, error) {
 
 // take keeps a sighting; it tells whether it is worth passing on.
 func (b *browser) take(entry *zeroconf.ServiceEntry, l links) bool {
-	g, port, err := parseTXT(entry.Text)
+	records := make([]string, len(entry.Text))
+	for i, rec := range entry.Text {
+		records[i] = plainTXT(rec)
+	}
+	g, port, err := parseTXT(records)
 	if err != nil {
 		b.d.Log.Debug("mDNS announcement not understood", "instance", entry.Instance, "err", err)
 		return false

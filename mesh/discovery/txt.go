@@ -72,7 +72,31 @@ func escapeName(name string) string {
 	return b.String()
 }
 
-// parseTXT reads the announcement of another box. Everything in it is a claim.
+// plainTXT undoes how the DNS library gives a string of a record: as zone files write
+// it, \DDD for each byte beyond ASCII and a backslash before what has a meaning there.
+func plainTXT(rec string) string {
+	if !strings.Contains(rec, `\`) {
+		return rec
+	}
+	var b strings.Builder
+	for i := 0; i < len(rec); i++ {
+		if rec[i] != '\\' || i+1 == len(rec) {
+			b.WriteByte(rec[i])
+			continue
+		}
+		if n, err := strconv.ParseUint(rec[i+1:min(i+4, len(rec))], 10, 8); err == nil && i+4 <= len(rec) {
+			b.WriteByte(byte(n))
+			i += 3
+			continue
+		}
+		i++
+		b.WriteByte(rec[i])
+	}
+	return b.String()
+}
+
+// parseTXT reads the announcement of another box, in the form of plainTXT. Everything
+// in it is a claim.
 func parseTXT(records []string) (Group, int, error) {
 	values := map[string]string{}
 	for _, rec := range records {
@@ -113,7 +137,7 @@ func rankAddrs(ips []netip.Addr, port int, attached []netip.Prefix) []string {
 	seen := map[netip.Addr]bool{}
 	for _, ip := range ips {
 		ip = ip.Unmap()
-		if !ip.IsValid() || seen[ip] || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLoopback() || ip.IsLinkLocalUnicast() {
+		if seen[ip] || !reachable(ip) || ip.IsLoopback() {
 			continue
 		}
 		seen[ip] = true
@@ -126,6 +150,12 @@ func rankAddrs(ips []netip.Addr, port int, attached []netip.Prefix) []string {
 	}
 	all := append(near, far...)
 	return all[:min(len(all), maxAddrs)]
+}
+
+// reachable says whether an address means the same box to others. One of a link alone
+// does not: it is nothing without the name of an interface.
+func reachable(ip netip.Addr) bool {
+	return ip.IsValid() && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast()
 }
 
 func inAny(ip netip.Addr, prefixes []netip.Prefix) bool {
