@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -151,11 +152,31 @@ func TestHostPorts(t *testing.T) {
 	for _, text := range []string{
 		"/ip4/127.0.0.1/tcp/1", "/ip4/192.0.2.1/tcp/8771", "/ip6/2001:db8::1/tcp/8771", "/ip4/192.0.2.1/tcp/8771",
 		"/ip4/0.0.0.0/tcp/2", "/ip4/192.0.2.1/udp/4/quic-v1", "/dns4/box.example/tcp/3", "/ip4/192.0.2.9/tcp/0",
+		"/ip6/::/tcp/5", "/ip6/fe80::1/tcp/6", "/ip6zone/eth0/ip6/fe80::2/tcp/6", "/ip4/169.254.1.1/tcp/7", "/ip4/224.0.0.1/tcp/8",
+		"/ip4/192.0.2.8/tcp/80/ws", "/ip4/192.0.2.8/tcp/1/p2p/" + testPeer + "/p2p-circuit", "/ip6/::ffff:192.0.2.1/tcp/8771",
 	} {
 		addrs = append(addrs, ma.StringCast(text))
 	}
 	want := "192.0.2.1:8771 [2001:db8::1]:8771 127.0.0.1:1"
 	if got := strings.Join(hostPorts(addrs), " "); got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestHostPortsAreBounded(t *testing.T) {
+	var addrs []ma.Multiaddr
+	for i := range 3 * maxAddrs {
+		addrs = append(addrs, ma.StringCast(fmt.Sprintf("/ip4/127.0.0.%d/tcp/1", i+1)), ma.StringCast(fmt.Sprintf("/ip4/192.0.2.%d/tcp/1", i+1)))
+	}
+	got := hostPorts(addrs)
+	if len(got) != maxAddrs || got[0] != "192.0.2.1:1" || strings.Contains(strings.Join(got, " "), "127.") {
+		t.Errorf("got %v", got)
+	}
+	slices.Reverse(addrs)
+	if again := hostPorts(addrs); !slices.Equal(got, again) {
+		t.Errorf("in another order: %v", again)
+	}
+	if got := hostPorts(nil); len(got) != 0 {
+		t.Errorf("of none: %v", got)
 	}
 }

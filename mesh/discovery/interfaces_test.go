@@ -1,11 +1,17 @@
 package discovery
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // attached is an interface with addresses, as the system would tell.
@@ -124,5 +130,120 @@ func TestWhatComesAndGoesIsAChange(t *testing.T) {
 		if got := choose(c.now).same(on); got != c.same {
 			t.Errorf("%s: the same is %v, want %v", name, got, c.same)
 		}
+	}
+}
+
+func TestUsableInterfaces(t *testing.T) {
+	const up = net.FlagUp | net.FlagMulticast
+	cases := map[string]struct {
+		iface net.Interface
+		want  bool
+	}{
+		"ethernet":       {net.Interface{Name: "eth0", Flags: up}, true},
+		"bridge of ours": {net.Interface{Name: "bridge0", Flags: up}, true},
+		"down":           {net.Interface{Name: "eth0", Flags: net.FlagMulticast}, false},
+		"no multicast":   {net.Interface{Name: "eth0", Flags: net.FlagUp}, false},
+		"loopback":       {net.Interface{Name: "lo", Flags: up | net.FlagLoopback}, false},
+		"point to point": {net.Interface{Name: "ppp0", Flags: up | net.FlagPointToPoint}, false},
+		"docker":         {net.Interface{Name: "docker0", Flags: up}, false},
+		"its networks":   {net.Interface{Name: "br-0123456789ab", Flags: up}, false},
+		"container end":  {net.Interface{Name: "veth12ab", Flags: up}, false},
+		"wireguard":      {net.Interface{Name: "wg0", Flags: up}, false},
+		"tailscale":      {net.Interface{Name: "tailscale0", Flags: up}, false},
+	}
+	for name, c := range cases {
+		if got := usable(c.iface); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestChangedLinksEndAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		on := links{addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+		var now atomic.Pointer[links]
+		now.Store(&on)
+		choose := func() (links, error) { return *now.Load(), nil }
+		done := make(chan struct{})
+		go func() { defer close(done); untilChanged(t.Context(), choose, on) }()
+		time.Sleep(5 * pollLinks)
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Fatal("it ended without a change")
+		default:
+		}
+		now.Store(&links{addrs: append(slices.Clone(on.addrs), netip.MustParseAddr("198.51.100.1"))})
+		time.Sleep(pollLinks)
+		synctest.Wait()
+		select {
+		case <-done:
+		default:
+			t.Fatal("an interface that came was not noticed")
+		}
+	})
+}
+
+// TestLinksThatCannotBeReadEndNoWindow: an error is no change.
+func TestLinksThatCannotBeReadEndNoWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		asked := 0
+		untilChanged(ctx, func() (links, error) { asked++; return links{}, errors.New("busy") }, attachedTo("192.0.2.0/24"))
+		if got := time.Since(start); got != time.Hour || asked < 300 {
+			t.Errorf("it ended after %v and %d looks", got, asked)
+		}
+	})
+}
+
+func TestEverySkippedNameIsSkipped(t *testing.T) {
+	const up = net.FlagUp | net.FlagMulticast
+	for _, prefix := range skipped {
+		for _, name := range []string{prefix, prefix + "0", prefix + "-a.7"} {
+			if usable(net.Interface{Name: name, Flags: up}) {
+				t.Errorf("%s is used", name)
+			}
+		}
+		if !usable(net.Interface{Name: "x" + prefix, Flags: up}) {
+			t.Errorf("x%s is skipped", prefix)
+		}
+	}
+	for _, name := range []string{"eth0", "enp5s0", "eno1", "wlan0", "wlp3s0", "ib0", "bond0", "team0", "br0", "vlan7", "eth0.7", "usb0", "en0", "hsn0", "mlx5_0"} {
+		if !usable(net.Interface{Name: name, Flags: up}) {
+			t.Errorf("%s is skipped", name)
+		}
+	}
+}
+
+func TestWhatIsNeverAnnounced(t *testing.T) {
+	l := choose([]attachment{attached(2, "eth0", net.FlagUp|net.FlagMulticast,
+		"127.0.1.1/8", "::1/128", "0.0.0.0/0", "::/0", "169.254.1.1/16", "fe80::1/64", "224.0.0.1/4", "ff02::1/16", "192.0.2.5/24")})
+	if got := strings.Join(l.texts(), " "); got != "192.0.2.5" {
+		t.Errorf("announced: %s", got)
+	}
+	if got := fmt.Sprint(l.prefixes); got != "[192.0.2.0/24]" {
+		t.Errorf("attached to %s", got)
+	}
+}
+
+// TestChooseTakesTheInterfacesOfThisMachine: whatever it has, what is chosen may be
+// announced.
+func TestChooseTakesTheInterfacesOfThisMachine(t *testing.T) {
+	l, err := chooseLinks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, iface := range l.ifaces {
+		if !usable(iface) || len(prefixesOf(iface)) == 0 {
+			t.Errorf("%s was chosen: %v", iface.Name, prefixesOf(iface))
+		}
+	}
+	if !l.same(l) || len(l.addrs) != len(l.prefixes) {
+		t.Errorf("got %+v", l)
+	}
+	if got := prefixesOf(net.Interface{Index: 1 << 20, Name: "gone0"}); got != nil {
+		t.Errorf("an interface that went has %v", got)
 	}
 }
