@@ -9,22 +9,27 @@ import (
 	"llmgw/mesh/catalog"
 )
 
-func (p *planner) decide(m catalog.Model, slot int) Decision {
-	id := catalog.AssignmentID{Model: m.ID, Slot: slot}
-	current := p.owned[id]
-	current.Model, current.Slot = m.ID, slot
+// settled decides a slot that stays where it is, or that nobody may have; false if
+// it needs an owner.
+func (p *planner) settled(m catalog.Model, current catalog.Assignment) (Decision, bool) {
 	switch {
 	case m.State == catalog.ModelStopped:
-		return p.vacate(current, "the model is stopped")
-	case p.evicted[id] != "":
-		return p.vacate(current, p.evicted[id])
-	case slot >= p.wanted(m):
-		return p.linger(m, current)
+		return p.vacate(current, "the model is stopped"), true
+	case current.Slot < 0 || current.Slot >= p.wanted(m):
+		return p.linger(m, current), true
 	case m.Pin != "":
-		return p.decidePinned(m, current)
+		return p.settledPin(m, current)
 	}
 	if owner, ok := p.node(current.Owner); ok && !owner.Gone && p.mayStay(m, current, owner) == "" {
-		return p.keepLongest(m, current, owner)
+		return p.keepLongest(m, current, owner), true
+	}
+	return Decision{}, false
+}
+
+// fill finds an owner for a slot that needs one.
+func (p *planner) fill(m catalog.Model, current catalog.Assignment) Decision {
+	if m.Pin != "" {
+		return p.fillPinned(m, current)
 	}
 	return p.place(m, current)
 }
@@ -34,29 +39,33 @@ func (p *planner) decide(m catalog.Model, slot int) Decision {
 func (p *planner) linger(m catalog.Model, current catalog.Assignment) Decision {
 	owner, ok := p.node(current.Owner)
 	switch {
-	case !current.Demand || current.Slot >= m.Scale.Max || m.Pin != "" && m.Pin != current.Owner:
+	case !current.Demand || current.Slot < 0:
 		return p.vacate(current, fmt.Sprintf("not wanted: scale.min is %d", m.Scale.Min))
+	case current.Slot >= m.Scale.Max:
+		return p.vacate(current, fmt.Sprintf("not wanted: scale.max is %d", m.Scale.Max))
+	case m.Pin != "" && m.Pin != current.Owner:
+		return p.vacate(current, fmt.Sprintf("the model is pinned to %s, and no request asks for it", p.name(m.Pin)))
 	case !ok || owner.Gone:
 		return p.vacate(current, fmt.Sprintf("%s is away, and no request asks for it", p.name(current.Owner)))
 	}
 	if why := p.mayStay(m, current, owner); why != "" {
 		return p.vacate(current, fmt.Sprintf("%s: %s", p.name(current.Owner), why))
 	}
-	if r, ok := owner.Presence.Replica(m.ID, current.Slot); ok && owner.Live && r.State == catalog.ReplicaReady && r.Idle && r.InFlight == 0 {
+	if r, ok := owner.Presence.Replica(m.ID, current.Slot); ok && owner.Live && r.State == catalog.ReplicaReady && r.Idle && r.InFlight == 0 && m.Scale.Idle > 0 {
 		return p.vacate(current, fmt.Sprintf("no request for %s (scale.idle)", m.Scale.Idle))
 	}
 	return p.keepLongest(m, current, owner)
 }
 
-// keepLongest keeps the owner, unless after a partition another node serves the
-// slot too and has served it for longer: that one's cache is the warmer.
+// keepLongest keeps the owner, unless after a partition another node that may have the
+// slot serves it too and has served it for longer: that one's cache is the warmer.
 func (p *planner) keepLongest(m catalog.Model, current catalog.Assignment, owner Node) Decision {
 	best, since := owner, servesSince(m, current.Slot, owner)
 	if since == 0 {
 		return p.keep(m, current)
 	}
 	for _, n := range p.nodes {
-		if other := servesSince(m, current.Slot, n); other != 0 && other < since && m.Labels.Refuses(n.Settings.Labels) == "" {
+		if other := servesSince(m, current.Slot, n); other != 0 && other < since && holds(m, current.Slot, n) && p.closed(m, n) == "" {
 			best, since = n, other
 		}
 	}
@@ -78,7 +87,12 @@ func servesSince(m catalog.Model, slot int, n Node) int64 {
 // holds says whether a live node serves a slot of m with the weights of now.
 func holds(m catalog.Model, slot int, n Node) bool {
 	r, ok := n.Presence.Replica(m.ID, slot)
-	return ok && n.Live && r.State == catalog.ReplicaReady && (r.Digest == "" || r.Digest == m.Source.Digest)
+	return ok && n.Live && r.State == catalog.ReplicaReady && isOf(m, r)
+}
+
+// isOf says whether a replica has the weights of m; one that does not tell has.
+func isOf(m catalog.Model, r catalog.ReplicaStatus) bool {
+	return r.Digest == "" || r.Digest == m.Source.Digest
 }
 
 // residentOn is the device that a node's replica of a slot runs on.
@@ -111,25 +125,30 @@ func (p *planner) mayStay(m catalog.Model, current catalog.Assignment, owner Nod
 	return lacks(m, owner)
 }
 
-func (p *planner) decidePinned(m catalog.Model, current catalog.Assignment) Decision {
+// settledPin is settled for a model with a pin.
+func (p *planner) settledPin(m catalog.Model, current catalog.Assignment) (Decision, bool) {
 	pin, known := p.node(m.Pin)
 	switch {
 	case !known || pin.Gone:
-		return p.unsatisfied(current, fmt.Sprintf("pinned to %s, which is away; it loads when that node is back", p.name(m.Pin)))
-	case current.Owner == m.Pin:
-		if why := p.mayStay(m, current, pin); why != "" {
-			return p.unsatisfied(current, fmt.Sprintf("pinned to %s: %s", p.name(m.Pin), why))
-		}
-		return p.keep(m, current)
+		return p.unsatisfied(current, fmt.Sprintf("pinned to %s, which is away; it loads when that node is back", p.name(m.Pin))), true
+	case current.Owner == m.Pin && p.mayStay(m, current, pin) == "":
+		return p.keep(m, current), true
 	case !pin.Live:
-		return p.unsatisfied(current, fmt.Sprintf("pinned to %s, which does not answer now", p.name(m.Pin)))
+		return p.unsatisfied(current, fmt.Sprintf("pinned to %s, which does not answer now", p.name(m.Pin))), true
 	}
+	return Decision{}, false
+}
+
+func (p *planner) fillPinned(m catalog.Model, current catalog.Assignment) Decision {
+	pin, _ := p.node(m.Pin)
 	device, why := p.fit(m, current.Slot, pin)
 	if why.text == "" {
 		return p.give(m, current, pin, device, "pinned to "+p.name(m.Pin))
 	}
-	if waiting := p.makeRoom(m, current, []Node{pin}); waiting != "" {
-		return p.unsatisfied(current, waiting)
+	if why.memory {
+		if waiting := p.makeRoom(m, current, []Node{pin}); waiting != "" {
+			return p.unsatisfied(current, waiting)
+		}
 	}
 	return p.unsatisfied(current, fmt.Sprintf("pinned to %s: %s", p.name(m.Pin), why.text))
 }
@@ -139,6 +158,7 @@ type candidate struct {
 	Node
 	device   string
 	resident bool
+	profile  catalog.Profile
 }
 
 func (p *planner) place(m catalog.Model, current catalog.Assignment) Decision {
@@ -152,7 +172,8 @@ func (p *planner) place(m catalog.Model, current catalog.Assignment) Decision {
 		device, why := p.fit(m, current.Slot, n)
 		switch {
 		case why.text == "":
-			fit = append(fit, candidate{n, device, holds(m, current.Slot, n)})
+			profile, _, _ := ChooseProfile(m, n.Presence.Engines)
+			fit = append(fit, candidate{n, device, holds(m, current.Slot, n), profile})
 			continue
 		case why.memory:
 			full = append(full, n)
@@ -168,8 +189,8 @@ func (p *planner) place(m catalog.Model, current catalog.Assignment) Decision {
 		}
 		return p.unsatisfied(current, "no node can serve it: "+strings.Join(refused, "; "))
 	}
-	best := slices.MinFunc(fit, func(a, b candidate) int { return p.compare(m, current.Slot, a, b) })
-	return p.give(m, current, best.Node, best.device, p.reason(best, len(fit)))
+	slices.SortFunc(fit, func(a, b candidate) int { return p.compare(m, current.Slot, a, b) })
+	return p.give(m, current, fit[0].Node, fit[0].device, p.reason(m, fit))
 }
 
 // compare orders candidates, the better first.
@@ -182,12 +203,16 @@ func (p *planner) compare(m catalog.Model, slot int, a, b candidate) int {
 	}
 	return cmp.Or(
 		cmp.Compare(p.same(m.ID, a.ID), p.same(m.ID, b.ID)), // two replicas on one box are lost together
+		compareEngines(m, a.profile, b.profile),
 		cmp.Compare(p.slots[a.ID], p.slots[b.ID]),
 		cmp.Compare(rendezvous(m.ID, slot, b.ID), rendezvous(m.ID, slot, a.ID)),
 		strings.Compare(a.ID, b.ID))
 }
 
-func (p *planner) reason(best candidate, fit int) string {
+// reason says of sorted candidates why the first is chosen: what sets it apart from the
+// second.
+func (p *planner) reason(m catalog.Model, fit []candidate) string {
+	best := fit[0]
 	if best.resident {
 		return p.name(best.ID) + " serves it already"
 	}
@@ -195,8 +220,19 @@ func (p *planner) reason(best candidate, fit int) string {
 	if best.device != "" {
 		reason += " on " + best.device
 	}
-	if fit > 1 {
-		reason += fmt.Sprintf(", and the fewest slots of %d such nodes", fit)
+	alike := 0 // but for their load
+	for _, c := range fit {
+		if p.same(m.ID, c.ID) == p.same(m.ID, best.ID) && compareEngines(m, c.profile, best.profile) == 0 {
+			alike++
+		}
+	}
+	switch {
+	case alike > 1:
+		reason += fmt.Sprintf(", and the fewest slots of %d such nodes", alike)
+	case len(fit) > 1 && p.same(m.ID, fit[1].ID) > p.same(m.ID, best.ID):
+		reason += fmt.Sprintf(", and the fewest replicas of it of %d such nodes", len(fit))
+	case len(fit) > 1:
+		reason += fmt.Sprintf(", and of %d such nodes the preferred engine, %s", len(fit), best.profile.Engine)
 	}
 	return reason
 }
@@ -215,30 +251,34 @@ func (p *planner) same(model, node string) int {
 // keep leaves a slot where it is. One that requests had asked for and that is
 // wanted always now is written so, or it would end when it is idle.
 func (p *planner) keep(m catalog.Model, current catalog.Assignment) Decision {
-	d := Decision{Model: current.Model, Slot: current.Slot, Owner: current.Owner, Device: current.Device, Demand: current.Demand, Reason: current.Reason}
+	reason := cmp.Or(current.Reason, p.name(current.Owner)+" has it already")
+	d := Decision{Model: current.Model, Slot: current.Slot, Owner: current.Owner, Device: current.Device, Demand: current.Demand, Reason: reason}
 	if current.Demand && current.Slot < m.Scale.Min {
 		write := current
 		write.Demand, write.Epoch, write.Steward = false, current.Epoch+1, ""
-		d.Demand, d.Write = false, &write
+		write.Reason = strings.TrimPrefix(reason, onRequest)
+		d.Demand, d.Reason, d.Write = false, write.Reason, &write
 	}
 	return d
 }
 
+// onRequest begins the reason of a slot that nobody wants always.
+const onRequest = "requests ask for it; "
+
 func (p *planner) give(m catalog.Model, current catalog.Assignment, n Node, device, reason string) Decision {
 	write := catalog.Assignment{Model: m.ID, Slot: current.Slot, Owner: n.ID, Epoch: current.Epoch + 1, Device: device, Demand: current.Slot >= m.Scale.Min}
 	if write.Demand {
-		reason = "requests ask for it; " + reason
+		reason = onRequest + reason
 	}
 	write.Reason = reason
 	p.promise(write)
-	p.owned[catalog.AssignmentID{Model: m.ID, Slot: current.Slot}] = write
 	return Decision{Model: m.ID, Slot: current.Slot, Owner: n.ID, Device: device, Demand: write.Demand, Reason: reason, Write: &write}
 }
 
 func (p *planner) vacate(current catalog.Assignment, reason string) Decision {
 	d := Decision{Model: current.Model, Slot: current.Slot, Reason: reason}
 	if current.Owner != "" {
-		p.owned[d.id()] = catalog.Assignment{Model: current.Model, Slot: current.Slot, Epoch: current.Epoch}
+		p.withdraw(current)
 		d.Write = &catalog.Assignment{Model: current.Model, Slot: current.Slot, Epoch: current.Epoch + 1, Reason: reason}
 	}
 	return d
@@ -258,8 +298,5 @@ func (p *planner) orphans() []Decision {
 			decisions = append(decisions, p.vacate(a, "the model is no longer in the catalog"))
 		}
 	}
-	slices.SortFunc(decisions, func(a, b Decision) int {
-		return cmp.Or(strings.Compare(a.Model, b.Model), cmp.Compare(a.Slot, b.Slot))
-	})
 	return decisions
 }

@@ -1,40 +1,11 @@
 package placement
 
 import (
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"llmgw/mesh/catalog"
 )
-
-// onDemand is a model that requests may load so often.
-func onDemand(id string, most int) catalog.Model {
-	m := model(id, 0)
-	m.Scale = catalog.Scale{Max: most, Idle: time.Minute}
-	return m
-}
-
-func wants(n Node, model string, replicas int) Node {
-	n.Presence.Wants = append(slices.Clone(n.Presence.Wants), catalog.Want{Model: model, Replicas: replicas})
-	return n
-}
-
-// loaded is a node with a ready replica.
-func loaded(n Node, r catalog.ReplicaStatus) Node {
-	r.State, r.PID, r.Since = catalog.ReplicaReady, 7, 1
-	n.Presence.Replicas = append(slices.Clone(n.Presence.Replicas), r)
-	return n
-}
-
-func owners2(in Input) map[string]string {
-	out := map[string]string{}
-	for _, d := range Plan(in) {
-		out[d.Model] += d.Owner
-	}
-	return out
-}
 
 func TestWantsAndIdle(t *testing.T) {
 	given := []catalog.Assignment{{Model: "m", Owner: "a", Epoch: 3, Demand: true, Reason: "before"}}
@@ -49,7 +20,7 @@ func TestWantsAndIdle(t *testing.T) {
 		reason string
 	}{
 		{"a want is like scale.min 1", onDemand("m", 1), wants(able("a", 9<<30), "m", 1), nil, "a", true, "requests ask for it"},
-		{"without scale.max nothing is loaded on demand", onDemand("m", 0), wants(able("a", 9<<30), "m", 1), given, "", true, "scale.min is 0"},
+		{"without scale.max nothing is loaded on demand", onDemand("m", 0), wants(able("a", 9<<30), "m", 1), given, "", true, "scale.max is 0"},
 		{"a want of a node that is not heard counts for nothing", onDemand("m", 1), with(wants(able("a", 9<<30), "m", 1), func(n *Node) { n.Live = false }), nil, "", false, ""},
 		{"what was wanted stays", onDemand("m", 1), loaded(able("a", 0), catalog.ReplicaStatus{Model: "m"}), given, "a", false, "before"},
 		{"what is loading stays", onDemand("m", 1), able("a", 9<<30), given, "a", false, "before"},
@@ -72,8 +43,6 @@ func TestWantsAndIdle(t *testing.T) {
 		})
 	}
 }
-
-func with2(m catalog.Model, change func(*catalog.Model)) catalog.Model { change(&m); return m }
 
 func TestRequestsMayAskForUpToScaleMax(t *testing.T) {
 	in := Input{Models: []catalog.Model{onDemand("m", 2)}, Nodes: []Node{wants(able("a", 9<<30), "m", 5), able("b", 9<<30), able("c", 9<<30)}}

@@ -3,6 +3,7 @@ package placement
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -39,9 +40,8 @@ func ChooseProfile(m catalog.Model, installed []catalog.EngineInfo) (p catalog.P
 		}
 		profiles = []catalog.Profile{fallback}
 	}
-	usual, _ := DefaultEngine(m.Source.Format)
 	slices.SortFunc(profiles, func(a, b catalog.Profile) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(rank(a, usual), rank(b, usual)), strings.Compare(a.ID, b.ID))
+		return cmp.Or(compareEngines(m, a, b), strings.Compare(a.ID, b.ID))
 	})
 	for _, p := range profiles {
 		if slices.ContainsFunc(installed, func(e catalog.EngineInfo) bool { return e.Name == p.Engine }) {
@@ -50,6 +50,13 @@ func ChooseProfile(m catalog.Model, installed []catalog.EngineInfo) (p catalog.P
 		missing = append(missing, p.Engine)
 	}
 	return catalog.Profile{}, missing, false
+}
+
+// compareEngines orders profiles, the better first: the higher priority, then the
+// default engine of the format.
+func compareEngines(m catalog.Model, a, b catalog.Profile) int {
+	usual, _ := DefaultEngine(m.Source.Format)
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(rank(a, usual), rank(b, usual)))
 }
 
 func rank(p catalog.Profile, usual string) int {
@@ -103,7 +110,7 @@ func (p *planner) fit(m catalog.Model, slot int, n Node) (device string, refused
 			why = append(why, "its device "+d.ID+" is cordoned")
 		case known && need(m, n) > room:
 			memory = true
-			why = append(why, fmt.Sprintf("needs %s of memory, %s is free there", size(need(m, n)), size(max(room, 0)))+onDevice(d))
+			why = append(why, fmt.Sprintf("needs %s of memory, %s is free there", size(need(m, n), math.Ceil), size(max(room, 0), math.Floor))+onDevice(d))
 		default:
 			open = append(open, d)
 		}
@@ -203,9 +210,11 @@ func (p *planner) compareDevices(n Node, a, b catalog.Device) int {
 		strings.Compare(a.ID, b.ID))
 }
 
-func size(bytes int64) string {
+// size is an amount of memory for a person. What is needed is rounded up and what is
+// free down, or too little would look like enough.
+func size(bytes int64, round func(float64) float64) string {
 	if bytes >= 1<<30 {
-		return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
+		return fmt.Sprintf("%.1f GiB", round(float64(bytes)/(1<<30)*10)/10)
 	}
-	return fmt.Sprintf("%d MiB", bytes>>20)
+	return fmt.Sprintf("%.0f MiB", round(float64(bytes)/(1<<20)))
 }

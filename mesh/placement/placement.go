@@ -12,7 +12,8 @@
 // Order of choice: the pin, else the owner that has it (sticky: nothing moves
 // while it works), else who serves it already, else among the nodes that have
 // the labels, the engine, the file and the room the one with the fewest slots of
-// this model, then of all, ties by rendezvous hash. Room is counted for each
+// this model, then the one whose engine is preferred, then the one with the fewest
+// slots of all, ties by rendezvous hash. Room is counted for each
 // device; memory that could not be measured is unknown, not zero. What cannot be
 // satisfied is an answer with a reason, not a loop.
 //
@@ -22,7 +23,10 @@
 package placement
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
 	"llmgw/mesh/catalog"
 
@@ -67,32 +71,63 @@ type Decision struct {
 }
 
 // Plan decides every slot that is wanted or owned, ordered by model and slot.
-func Plan(in Input) []Decision {
-	p := newPlanner(in)
-	var decisions []Decision
+func Plan(in Input) []Decision { return newPlanner(in).plan() }
+
+// plan decides what stays and what goes first, since what goes leaves room and load
+// behind, and then what needs a place: those with a pin, which have no other choice,
+// before those that may go elsewhere.
+func (p *planner) plan() []Decision {
+	decisions := p.orphans()
+	var open []vacancy
 	for _, m := range p.models {
-		for slot := range max(p.wanted(m), p.highestSlot(m.ID)+1) {
-			decisions = append(decisions, p.decide(m, slot))
+		for _, slot := range p.slotsOf(m) {
+			current := p.slot(m.ID, slot)
+			if d, settled := p.settled(m, current); settled {
+				decisions = append(decisions, d)
+				continue
+			}
+			p.withdraw(current)
+			open = append(open, vacancy{m, current})
 		}
 	}
-	for i, d := range decisions { // room was made by a model that came later
+	slices.SortStableFunc(open, func(a, b vacancy) int { return cmp.Compare(b.pinned(), a.pinned()) })
+	for _, v := range open {
+		decisions = append(decisions, p.fill(v.model, v.current))
+	}
+	for i, d := range decisions {
 		if reason, ok := p.evicted[d.id()]; ok {
 			decisions[i] = p.vacate(p.before[d.id()], reason)
 		}
 	}
-	return append(decisions, p.orphans()...)
+	slices.SortFunc(decisions, func(a, b Decision) int {
+		return cmp.Or(strings.Compare(a.Model, b.Model), cmp.Compare(a.Slot, b.Slot))
+	})
+	return decisions
+}
+
+// vacancy is a slot that needs an owner, with who had it.
+type vacancy struct {
+	model   catalog.Model
+	current catalog.Assignment
+}
+
+func (v vacancy) pinned() int {
+	if v.model.Pin != "" {
+		return 1
+	}
+	return 0
 }
 
 func (d Decision) id() catalog.AssignmentID {
 	return catalog.AssignmentID{Model: d.Model, Slot: d.Slot}
 }
 
-// Steward is the live node that writes a model's assignments; empty without
-// live nodes.
+// Steward is the live node that writes a model's assignments; empty without one that
+// can: a node that stops, or that has just started, writes none.
 func Steward(model string, nodes []Node) string {
 	best := ""
 	for _, n := range nodes {
-		if !n.Live {
+		if !n.Live || n.Presence.Stopping || !n.Presence.Complete {
 			continue
 		}
 		if best == "" || rendezvous(model, 0, n.ID) > rendezvous(model, 0, best) {

@@ -37,26 +37,41 @@ func newPlanner(in Input) *planner {
 	for _, a := range in.Assignments {
 		id := catalog.AssignmentID{Model: a.Model, Slot: a.Slot}
 		p.before[id], p.owned[id] = a, a
-		p.promise(a)
+		p.count(a, 1)
 	}
 	return p
 }
 
-// promise counts a slot for its owner and, until the replica is Ready, the
-// memory that measured free memory does not show yet.
+// promise gives a slot to its new owner.
 func (p *planner) promise(a catalog.Assignment) {
+	p.withdraw(a)
+	p.owned[catalog.AssignmentID{Model: a.Model, Slot: a.Slot}] = a
+	p.count(a, 1)
+}
+
+// withdraw takes a slot from whoever owns it.
+func (p *planner) withdraw(a catalog.Assignment) {
+	id := catalog.AssignmentID{Model: a.Model, Slot: a.Slot}
+	if owned := p.owned[id]; owned.Owner != "" {
+		p.count(owned, -1)
+		p.owned[id] = catalog.Assignment{Model: a.Model, Slot: a.Slot, Epoch: owned.Epoch}
+	}
+}
+
+// count adds a slot to what its owner has, or takes it off, and with it, until the
+// replica is Ready with the weights of now, the memory that measured free memory does
+// not show yet.
+func (p *planner) count(a catalog.Assignment, by int) {
 	n, ok := p.node(a.Owner)
 	if !ok {
 		return
 	}
 	at := place{a.Owner, deviceID(a.Device)}
-	p.slots[a.Owner]++
-	p.on[at]++
-	if r, ok := n.Presence.Replica(a.Model, a.Slot); ok && r.State == catalog.ReplicaReady {
-		return
-	}
-	if m, ok := p.model(a.Model); ok {
-		p.spoken[at] += need(m, n)
+	p.slots[a.Owner] += by
+	p.on[at] += by
+	m, known := p.model(a.Model)
+	if r, _ := n.Presence.Replica(a.Model, a.Slot); known && !(r.State == catalog.ReplicaReady && isOf(m, r)) {
+		p.spoken[at] += int64(by) * need(m, n)
 	}
 }
 
@@ -93,20 +108,33 @@ func (p *planner) name(id string) string {
 	return id
 }
 
-func (p *planner) highestSlot(model string) int {
-	highest := -1
+// slot is who owns a slot as things are.
+func (p *planner) slot(model string, slot int) catalog.Assignment {
+	a := p.owned[catalog.AssignmentID{Model: model, Slot: slot}]
+	a.Model, a.Slot = model, slot
+	return a
+}
+
+// slotsOf are the slots of m that are wanted or that have a row, in order. A row may
+// name any number, so they are not counted up to the highest.
+func (p *planner) slotsOf(m catalog.Model) []int {
+	var slots []int
+	for slot := range p.wanted(m) {
+		slots = append(slots, slot)
+	}
 	for id := range p.owned {
-		if id.Model == model {
-			highest = max(highest, id.Slot)
+		if id.Model == m.ID && (id.Slot < 0 || id.Slot >= p.wanted(m)) {
+			slots = append(slots, id.Slot)
 		}
 	}
-	return highest
+	slices.Sort(slots)
+	return slots
 }
 
 // wanted is how many replicas of m there should be now: Scale.Min, and up to
 // Scale.Max as many as the requests of a node that is heard wait for.
 func (p *planner) wanted(m catalog.Model) int {
-	wanted := m.Scale.Min
+	wanted := max(min(m.Scale.Min, catalog.MaxReplicas), 0)
 	if m.State == catalog.ModelStopped {
 		return wanted
 	}
@@ -116,7 +144,7 @@ func (p *planner) wanted(m catalog.Model) int {
 		}
 		for _, w := range n.Presence.Wants {
 			if w.Model == m.ID {
-				wanted = max(wanted, min(max(w.Replicas, 1), m.Scale.Max))
+				wanted = max(wanted, min(max(w.Replicas, 1), m.Scale.Max, catalog.MaxReplicas))
 			}
 		}
 	}

@@ -68,9 +68,10 @@ func (p *planner) own(me Node, a catalog.Assignment) Action {
 	return action
 }
 
+// serves says whether requests are routed to the owner of a slot: not to one that stops.
 func serves(n Node, a catalog.Assignment) bool {
 	r, ok := n.Presence.Replica(a.Model, a.Slot)
-	return ok && n.Live && r.State == catalog.ReplicaReady
+	return ok && n.Live && !n.Presence.Stopping && r.State == catalog.ReplicaReady
 }
 
 func vacantReason(a catalog.Assignment) string {

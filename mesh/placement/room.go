@@ -33,6 +33,9 @@ func (p *planner) makeRoom(m catalog.Model, current catalog.Assignment, full []N
 			if missing <= 0 {
 				return fmt.Sprintf("waits for memory on %s that is about to be free", p.name(n.ID))
 			}
+			if missing <= p.loading(n, d) {
+				return fmt.Sprintf("waits until it is known what is free on %s, which loads another model", p.name(n.ID))
+			}
 			victims := p.enough(n, d, missing)
 			if victims != nil && (best == nil || len(victims) < len(best)) {
 				best, where = victims, n.ID
@@ -61,7 +64,22 @@ func (p *planner) byRank(m catalog.Model, slot int, nodes []Node) []Node {
 func (p *planner) leaving(n Node, d catalog.Device) (bytes int64) {
 	for _, r := range n.Presence.Replicas {
 		id := catalog.AssignmentID{Model: r.Model, Slot: r.Slot}
-		if p.owned[id].Owner == n.ID && p.evicted[id] == "" || !on(r, d) || r.PID == 0 && r.State != catalog.ReplicaReady {
+		if p.owned[id].Owner == n.ID || !on(r, d) || r.PID == 0 && r.State != catalog.ReplicaReady {
+			continue
+		}
+		if m, ok := p.model(r.Model); ok {
+			bytes += need(m, n)
+		}
+	}
+	return bytes
+}
+
+// loading is the memory of replicas that load: how much of it measured free memory
+// lacks already is not known, and room counts all of it once more.
+func (p *planner) loading(n Node, d catalog.Device) (bytes int64) {
+	for _, r := range n.Presence.Replicas {
+		owned := p.owned[catalog.AssignmentID{Model: r.Model, Slot: r.Slot}].Owner == n.ID
+		if !owned || !on(r, d) || r.PID == 0 || !loads(r.State) {
 			continue
 		}
 		if m, ok := p.model(r.Model); ok {
@@ -84,7 +102,7 @@ func (p *planner) enough(n Node, d catalog.Device, missing int64) []victim {
 		id := catalog.AssignmentID{Model: r.Model, Slot: r.Slot}
 		m, known := p.model(r.Model)
 		a := p.owned[id]
-		if !known || a.Owner != n.ID || !a.Demand || r.Slot < p.wanted(m) || r.InFlight > 0 || r.State != catalog.ReplicaReady || !on(r, d) || p.evicted[id] != "" {
+		if !known || a.Owner != n.ID || !a.Demand || r.Slot < p.wanted(m) || r.InFlight > 0 || r.State != catalog.ReplicaReady || !on(r, d) {
 			continue
 		}
 		all = append(all, victim{id, r.Used, need(m, n)})
@@ -102,4 +120,5 @@ func (p *planner) enough(n Node, d catalog.Device, missing int64) []victim {
 
 func (p *planner) evict(id catalog.AssignmentID, reason string) {
 	p.evicted[id] = reason
+	p.withdraw(p.owned[id])
 }

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -28,38 +29,50 @@ type Explanation struct {
 
 // Why explains each slot of a model, as Plan decides it.
 func Why(in Input, model string) []Explanation {
+	stored, planned := newPlanner(in), newPlanner(in)
 	var out []Explanation
-	for _, d := range Plan(in) {
-		if d.Model != model {
-			continue
+	for _, d := range planned.plan() {
+		if d.Model == model {
+			out = append(out, planned.explain(d, stored, Steward(model, in.Nodes)))
 		}
-		out = append(out, explain(in, d))
 	}
 	return out
 }
 
-func explain(in Input, d Decision) Explanation {
-	p := newPlanner(in)
-	e := Explanation{Decision: d, Steward: Steward(d.Model, in.Nodes)}
-	current := p.owned[catalog.AssignmentID{Model: d.Model, Slot: d.Slot}]
-	e.Epoch = current.Epoch
-	i := slices.IndexFunc(p.models, func(m catalog.Model) bool { return m.ID == d.Model })
-	if i < 0 {
+// explain tells of each node how it stands to a slot, all others being as planned.
+func (p *planner) explain(d Decision, stored *planner, steward string) Explanation {
+	current := stored.slot(d.Model, d.Slot)
+	e := Explanation{Decision: d, Steward: steward, Epoch: current.Epoch}
+	m, known := p.model(d.Model)
+	if !known {
 		return e
 	}
+	given := p.slot(d.Model, d.Slot)
+	p.withdraw(given) // what the slot itself takes is there for it
 	for _, n := range p.nodes {
-		c := Candidate{Node: n.ID, Owns: n.ID == current.Owner && current.Owner != "", Slots: p.slots[n.ID]}
-		c.Serves = servesSince(p.models[i], d.Slot, n) != 0
-		if !c.Serves {
-			_, why := p.fit(p.models[i], d.Slot, n)
-			c.Why = why.text
-		}
-		if n.Gone {
-			c.Why = "left, or has not answered for long"
-		}
-		e.Candidates = append(e.Candidates, c)
+		e.Candidates = append(e.Candidates, Candidate{
+			Node: n.ID, Why: p.whyNot(m, current, n), Slots: stored.slots[n.ID],
+			Owns: n.ID == current.Owner, Serves: servesSince(m, d.Slot, n) != 0,
+		})
+	}
+	if given.Owner != "" {
+		p.promise(given)
 	}
 	return e
+}
+
+// whyNot says why a node cannot have a slot; empty if it could.
+func (p *planner) whyNot(m catalog.Model, current catalog.Assignment, n Node) string {
+	switch {
+	case n.Gone:
+		return "left, or has not answered for long"
+	case m.Pin != "" && m.Pin != n.ID:
+		return "the model is pinned to " + p.name(m.Pin)
+	case n.Live && n.ID == current.Owner && p.mayStay(m, current, n) == "":
+		return ""
+	}
+	_, why := p.fit(m, current.Slot, n)
+	return why.text
 }
 
 // Change is what a person thinks of doing.
@@ -92,10 +105,12 @@ type Outcome struct {
 	Reason        string
 }
 
-// WhatIf runs Plan on the inventory as it is and as it would be, and compares.
+// WhatIf carries out what is decided now, makes the change, carries that out, and
+// compares.
 func WhatIf(in Input, change Change) []Outcome {
-	before := owners(settle(in))
-	changed := settle(change.apply(in))
+	now := settle(in)
+	before := owners(now)
+	changed := settle(change.apply(now))
 	after := owners(changed)
 	reasons := map[catalog.AssignmentID]string{}
 	wanted := map[catalog.AssignmentID]bool{}
@@ -147,14 +162,15 @@ func (c Change) apply(in Input) Input {
 		}
 	}
 	if c.Add != nil {
+		out.Nodes = slices.DeleteFunc(out.Nodes, func(n Node) bool { return n.ID == c.Add.ID })
 		out.Nodes = append(out.Nodes, *c.Add)
 	}
 	if c.Model != nil {
 		out.Models = slices.DeleteFunc(out.Models, func(m catalog.Model) bool { return m.ID == c.Model.ID })
 		out.Models = append(out.Models, *c.Model)
 	}
-	for i := range out.Nodes {
-		if c.Everywhere {
+	if c.Everywhere && c.Model != nil {
+		for i := range out.Nodes {
 			p := &out.Nodes[i].Presence
 			p.Weights = append(slices.Clone(p.Weights), c.Model.Source.Digest)
 		}
@@ -162,13 +178,15 @@ func (c Change) apply(in Input) Input {
 	return out
 }
 
-// settleRounds is how often a plan is carried out on paper: what makes room in
-// one round lets another in in the next.
-const settleRounds = 4
-
-// settle carries plans out on paper until they ask for nothing more.
+// settle carries plans out on paper until they ask for nothing more: what makes room
+// in one round lets another in in the next. Each round gives or takes a slot, starts a
+// replica or ends one, so their number bounds the rounds.
 func settle(in Input) Input {
-	for range settleRounds {
+	rounds := 4
+	for _, m := range in.Models {
+		rounds += 4 * (newPlanner(in).wanted(m) + 1)
+	}
+	for range rounds + 4*len(in.Assignments) {
 		wrote := false
 		for _, d := range Plan(in) {
 			if d.Write == nil {
@@ -180,8 +198,8 @@ func settle(in Input) Input {
 			})
 			in.Assignments = append(in.Assignments, *d.Write)
 		}
-		nodes, ended := released(in)
-		if !wrote && !ended {
+		nodes, acted := followed(in)
+		if !wrote && !acted {
 			return in
 		}
 		in.Nodes = nodes
@@ -189,27 +207,51 @@ func settle(in Input) Input {
 	return in
 }
 
-// released are the nodes after the replicas of vacant slots ended and gave their
-// memory back.
-func released(in Input) (nodes []Node, ended bool) {
+// followed are the nodes after each live one did what Reconcile tells it: what it runs
+// is loaded, and what it ended gave its memory back.
+func followed(in Input) (nodes []Node, acted bool) {
 	p := newPlanner(in)
 	nodes = slices.Clone(in.Nodes)
 	for i, n := range nodes {
+		if !n.Live {
+			continue
+		}
 		presence := &nodes[i].Presence
-		presence.Replicas = nil
-		presence.Inventory.Devices = devices(n)
-		for _, r := range n.Presence.Replicas {
-			a, known := p.owned[catalog.AssignmentID{Model: r.Model, Slot: r.Slot}]
-			if !known || a.Owner != "" {
-				presence.Replicas = append(presence.Replicas, r)
-				continue
-			}
-			ended = true
-			m, _ := p.model(r.Model)
-			giveBack(presence.Inventory.Devices, r, need(m, n))
+		presence.Replicas, presence.Inventory.Devices = slices.Clone(n.Presence.Replicas), devices(n)
+		for _, a := range Reconcile(n.ID, in) {
+			m, _ := p.model(a.Model)
+			acted = follow(presence, a, need(m, n)) || acted
 		}
 	}
-	return nodes, ended
+	return nodes, acted
+}
+
+// follow carries one action out on paper. What has failed for good stays as it is.
+func follow(p *catalog.Presence, a Action, bytes int64) (acted bool) {
+	i := slices.IndexFunc(p.Replicas, func(r catalog.ReplicaStatus) bool { return r.Model == a.Model && r.Slot == a.Slot })
+	switch {
+	case !a.Run && i >= 0:
+		if r := p.Replicas[i]; r.PID != 0 || r.State == catalog.ReplicaReady {
+			giveBack(p.Inventory.Devices, r, bytes)
+		}
+		p.Replicas = slices.Delete(p.Replicas, i, i+1)
+	case a.Run && i < 0:
+		r := catalog.ReplicaStatus{Model: a.Model, Slot: a.Slot, State: catalog.ReplicaReady, Device: deviceID(a.Device), Since: math.MaxInt64, Used: math.MaxInt64}
+		giveBack(p.Inventory.Devices, r, -bytes)
+		p.Replicas = append(p.Replicas, r)
+	case a.Run && loads(p.Replicas[i].State):
+		if p.Replicas[i].PID == 0 {
+			giveBack(p.Inventory.Devices, p.Replicas[i], -bytes)
+		}
+		p.Replicas[i].State, p.Replicas[i].Since, p.Replicas[i].Used = catalog.ReplicaReady, math.MaxInt64, math.MaxInt64
+	default:
+		return false
+	}
+	return true
+}
+
+func loads(s catalog.ReplicaState) bool {
+	return s == catalog.ReplicaStarting || s == catalog.ReplicaLoading || s == catalog.ReplicaWarming || s == catalog.ReplicaBackoff
 }
 
 func giveBack(devices []catalog.Device, r catalog.ReplicaStatus, bytes int64) {

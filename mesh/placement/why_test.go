@@ -8,18 +8,7 @@ import (
 	"llmgw/mesh/catalog"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 )
-
-func settings(n Node, s catalog.NodeSettings) Node { n.Settings = s; return n }
-
-func labelled(m catalog.Model, s catalog.Selector) catalog.Model { m.Labels = s; return m }
-
-func since(n Node, model string, at int64) Node {
-	n = ready(n, model)
-	n.Presence.Replicas[len(n.Presence.Replicas)-1].Since = at
-	return n
-}
 
 func TestLabelsAndCordon(t *testing.T) {
 	eu := catalog.NodeSettings{Labels: map[string]string{"zone": "eu"}}
@@ -69,7 +58,7 @@ func TestOfTwoThatServeTheLongerStays(t *testing.T) {
 	if d.Owner != "b" || d.Write == nil || d.Write.Epoch != 4 {
 		t.Errorf("got %+v", d)
 	}
-	in = settle(in)
+	in = apply(in, Plan(in))
 	if again := Plan(in)[0]; again.Write != nil {
 		t.Errorf("it flaps: %+v", again)
 	}
@@ -154,35 +143,4 @@ func TestWhatIf(t *testing.T) {
 			}
 		})
 	}
-}
-
-// What a change is said to do is what Plan does once it has happened.
-func TestWhatIfIsWhatHappens(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		in := settle(genInput(t))
-		if len(in.Nodes) == 0 {
-			return
-		}
-		gone := in.Nodes[rapid.IntRange(0, len(in.Nodes)-1).Draw(t, "gone")].ID
-		said := WhatIf(in, Change{Without: []string{gone}})
-		happened := owners(settle(Change{Without: []string{gone}}.apply(in)))
-		for _, o := range said {
-			if after := happened[catalog.AssignmentID{Model: o.Model, Slot: o.Slot}]; after != o.After {
-				t.Fatalf("%s was said to be on %q and is on %q", o.Model, o.After, after)
-			}
-		}
-	})
-}
-
-func TestHundredRoundsWithoutNewsDoNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		in := settle(settle(genInput(t)))
-		for range 100 {
-			for _, d := range Plan(in) {
-				if d.Write != nil {
-					t.Fatalf("wrote %+v because %q", *d.Write, d.Reason)
-				}
-			}
-		}
-	})
 }

@@ -1,0 +1,193 @@
+package placement
+
+import (
+	"slices"
+	"testing"
+
+	"llmgw/mesh/catalog"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// full is a node whose free memory is too little for one more model, with replicas that
+// requests asked for.
+func full(id string, replicas ...catalog.ReplicaStatus) Node {
+	n := able(id, 1<<29)
+	for _, r := range replicas {
+		n = loaded(n, r)
+	}
+	return n
+}
+
+func lru(model string, used int64) catalog.ReplicaStatus {
+	return catalog.ReplicaStatus{Model: model, Used: used}
+}
+
+func bytesOf(m catalog.Model, bytes int64) catalog.Model { m.Source.SizeBytes = bytes; return m }
+
+// roomFor are the reasons of all slots when "need" needs a place.
+func roomFor(need catalog.Model, others []catalog.Model, nodes []Node, given ...catalog.Assignment) map[string]string {
+	out := map[string]string{}
+	for _, d := range Plan(Input{Models: append(slices.Clone(others), need), Nodes: nodes, Assignments: given}) {
+		out[d.Model] = d.Reason
+	}
+	return out
+}
+
+func TestRoomIsMade(t *testing.T) {
+	two := []catalog.Model{onDemand("old", 1), onDemand("young", 1)}
+	both := []catalog.Assignment{demanded("old", "a"), demanded("young", "a")}
+	small := func(id string) catalog.Model { return bytesOf(onDemand(id, 1), 1<<29) }
+	const gone, kept = "not used for longest, and need needs its memory", "before"
+	gpu := catalog.ReplicaStatus{Model: "old", Used: 1, Device: "GPU-1"}
+	for _, tc := range []struct {
+		name   string
+		need   catalog.Model
+		others []catalog.Model
+		nodes  []Node
+		given  []catalog.Assignment
+		want   map[string]string
+	}{
+		{"by what was used longest ago", model("need", 1), two, []Node{full("a", lru("young", 9), lru("old", 1))}, both,
+			map[string]string{"need": "waits for memory on box-a: old makes room", "old": gone, "young": kept}},
+		{"by two when one is too little", bytesOf(model("need", 1), 2<<30), two, []Node{full("a", lru("young", 9), lru("old", 1))}, both,
+			map[string]string{"need": "waits for memory on box-a: old, young makes room", "old": gone, "young": gone}},
+		{"by nobody when all are too little", bytesOf(model("need", 1), 9<<30), two, []Node{full("a", lru("young", 9), lru("old", 1))}, both,
+			map[string]string{"need": "no node can serve it: box-a: needs 10.8 GiB of memory, 512 MiB is free there", "old": kept, "young": kept}},
+		{"where the fewest have to go", model("need", 1), []catalog.Model{small("s1"), small("s2"), onDemand("big", 1)},
+			[]Node{full("a", lru("s1", 1), lru("s2", 2)), full("b", lru("big", 9))}, []catalog.Assignment{demanded("s1", "a"), demanded("s2", "a"), demanded("big", "b")},
+			map[string]string{"need": "waits for memory on box-b: big makes room", "big": gone, "s1": kept, "s2": kept}},
+		{"not by a busy one", model("need", 1), two[:1], []Node{full("a", catalog.ReplicaStatus{Model: "old", InFlight: 1})}, both[:1],
+			map[string]string{"need": "no node can serve it: box-a: needs 1.2 GiB of memory, 512 MiB is free there", "old": kept}},
+		{"not by one that is wanted always", model("need", 1), []catalog.Model{model("old", 1)}, []Node{full("a", lru("old", 1))}, []catalog.Assignment{assigned("old", "a")},
+			map[string]string{"need": "no node can serve it: box-a: needs 1.2 GiB of memory, 512 MiB is free there", "old": kept}},
+		{"not by one that requests wait for", model("need", 1), two[:1], []Node{wants(full("a", lru("old", 1)), "old", 1)}, both[:1],
+			map[string]string{"need": "no node can serve it: box-a: needs 1.2 GiB of memory, 512 MiB is free there", "old": kept}},
+		{"not by one that loads", model("need", 1), two[:1], []Node{with(full("a", lru("old", 1)), func(n *Node) { n.Presence.Replicas[0].State, n.Presence.Replicas[0].PID = catalog.ReplicaBackoff, 0 })}, both[:1],
+			map[string]string{"need": "no node can serve it: box-a: needs 1.2 GiB of memory, 0 MiB is free there", "old": kept}},
+		{"not on another device", model("need", 1), two[:1], []Node{with(full("a", gpu), func(n *Node) {
+			*n = withGPU(*n, "GPU-1", 0)
+			n.Settings.CordonedDevices = []string{"GPU-1"}
+		})}, []catalog.Assignment{with3(both[0], "GPU-1")},
+			map[string]string{"need": "no node can serve it: box-a: its device GPU-1 is cordoned, needs 1.2 GiB of memory, 512 MiB is free there", "old": kept}},
+		{"on the device that has it", model("need", 1), two[:1], []Node{with(full("a", gpu), func(n *Node) { *n = withGPU(*n, "GPU-1", 0) })}, []catalog.Assignment{with3(both[0], "GPU-1")},
+			map[string]string{"need": "waits for memory on box-a: old makes room", "old": gone}},
+		{"on the pin", with2(model("need", 1), func(m *catalog.Model) { m.Pin = "a" }), two[:1], []Node{full("a", lru("old", 1)), full("b")}, both[:1],
+			map[string]string{"need": "waits for memory on box-a: old makes room", "old": gone}},
+		{"not on a pin that lacks the file too", with2(model("need", 1), func(m *catalog.Model) { m.Pin, m.Source.Digest = "a", "sha256:bb" }), two[:1], []Node{full("a", lru("old", 1))}, both[:1],
+			map[string]string{"need": "pinned to box-a: the file is not on its disk (llmgw pull file:/models/need --as need there)", "old": kept}},
+		{"not on a pin that is cordoned", with2(model("need", 1), func(m *catalog.Model) { m.Pin = "a" }), two[:1], []Node{cordoned(full("a", lru("old", 1)))}, both[:1],
+			map[string]string{"need": "pinned to box-a: is cordoned", "old": kept}},
+		{"not while there is room elsewhere", model("need", 1), two[:1], []Node{full("a", lru("old", 1)), able("b", room)}, both[:1],
+			map[string]string{"need": "box-b has the engine, the file and the room", "old": kept}},
+		{"not while something leaves anyway", model("need", 1), two, []Node{full("a", lru("old", 1), lru("young", 9))},
+			[]catalog.Assignment{{Model: "old", Epoch: 4, Reason: "unloaded"}, both[1]},
+			map[string]string{"need": "waits for memory on box-a that is about to be free", "old": "not wanted: scale.min is 0", "young": kept}},
+		{"not while another loads there", bytesOf(model("need", 1), 1<<28), []catalog.Model{model("loads", 1), onDemand("old", 1)}, []Node{with(full("a", lru("old", 1)), func(n *Node) {
+			n.Presence.Replicas = append(n.Presence.Replicas, catalog.ReplicaStatus{Model: "loads", State: catalog.ReplicaLoading, PID: 8})
+		})}, []catalog.Assignment{assigned("loads", "a"), demanded("old", "a")},
+			map[string]string{"need": "waits until it is known what is free on box-a, which loads another model", "loads": kept, "old": kept}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, roomFor(tc.need, tc.others, tc.nodes, tc.given...)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func with3(a catalog.Assignment, device string) catalog.Assignment { a.Device = device; return a }
+
+// TestWhatGoesLeavesItsRoomAtOnce, whichever model comes first by name: a model that is
+// stopped, deleted or unloaded neither counts as load nor keeps memory that it has not
+// taken, and nobody is evicted for it.
+func TestWhatGoesLeavesItsRoomAtOnce(t *testing.T) {
+	stopped := with2(model("z", 1), func(m *catalog.Model) { m.State = catalog.ModelStopped })
+	for name, z := range map[string][]catalog.Model{"stopped": {stopped}, "deleted": nil, "unloaded": {model("z", 0)}} {
+		old := loaded(able("a", 3<<29), lru("old", 1))
+		input := Input{Models: append([]catalog.Model{model("m", 1), onDemand("old", 1)}, z...), Nodes: []Node{old}, Assignments: []catalog.Assignment{assigned("z", "a"), demanded("old", "a")}}
+		if d := decision(t, input, "m", 0); d.Owner != "a" {
+			t.Errorf("%s: %s", name, d.Reason)
+		}
+		if d := decision(t, input, "old", 0); d.Owner != "a" {
+			t.Errorf("%s: old went: %s", name, d.Reason)
+		}
+		input.Nodes = []Node{able("a", room), able("b", room)}
+		input.Assignments = []catalog.Assignment{assigned("z", "a"), assigned("z2", "b"), assigned("keep", "b")}
+		input.Models = append(input.Models, model("keep", 1))
+		if d := decision(t, input, "m", 0); d.Owner != "a" {
+			t.Errorf("%s: its slot counts as load: %s", name, d.Reason)
+		}
+	}
+}
+
+// TestAPinnedModelIsPlacedFirst: it has no other choice.
+func TestAPinnedModelIsPlacedFirst(t *testing.T) {
+	for _, names := range [][2]string{{"m", "z"}, {"z", "m"}} {
+		free, pinned := model(names[0], 1), with2(model(names[1], 1), func(m *catalog.Model) { m.Pin = "a" })
+		input := Input{Models: []catalog.Model{free, pinned}, Nodes: []Node{able("a", 2<<30), able("b", 2<<30)}, Assignments: []catalog.Assignment{assigned("x", "b")}}
+		if got := owners2(input); got[pinned.ID] != "a" || got[free.ID] != "b" {
+			t.Errorf("got %v", got)
+		}
+	}
+}
+
+// TestAReloadIsSpokenFor: a replica of former weights serves, and its owner is about to
+// load the weights of now.
+func TestAReloadIsSpokenFor(t *testing.T) {
+	n := loaded(able("a", 2<<30), catalog.ReplicaStatus{Model: "m", Digest: "sha256:former"})
+	input := Input{Models: []catalog.Model{model("m", 1), model("n", 1)}, Nodes: []Node{n}, Assignments: []catalog.Assignment{assigned("m", "a")}}
+	if got := owners2(input); got["m"] != "a" || got["n"] != "" {
+		t.Errorf("got %v", got)
+	}
+}
+
+// TestTheLongerServingIsOneThatMayHaveIt: after a partition of those that serve a slot.
+func TestTheLongerServingIsOneThatMayHaveIt(t *testing.T) {
+	b := since(able("b", room), "m", 1)
+	reports := func(change func(*catalog.ReplicaStatus)) Node {
+		n := since(able("b", room), "m", 1)
+		change(&n.Presence.Replicas[0])
+		return n
+	}
+	forbids := labelled(model("m", 1), catalog.Selector{Forbid: map[string]string{"zone": "eu"}})
+	for name, c := range map[string]struct {
+		other Node
+		owner string
+	}{
+		"it may":                 {b, "b"},
+		"it is cordoned":         {cordoned(b), "a"},
+		"it stops":               {stopping(b), "a"},
+		"it is silent":           {away(b), "a"},
+		"it has just started":    {with(b, func(n *Node) { n.Presence.Complete = false }), "a"},
+		"its label is forbidden": {in("eu", b), "a"},
+		"it has other weights":   {reports(func(r *catalog.ReplicaStatus) { r.Digest = "sha256:former" }), "a"},
+		"it loads":               {reports(func(r *catalog.ReplicaStatus) { r.State = catalog.ReplicaLoading }), "a"},
+		"it serves as long":      {reports(func(r *catalog.ReplicaStatus) { r.Since = 9 }), "a"},
+	} {
+		d := decision(t, Input{Models: []catalog.Model{forbids}, Nodes: []Node{since(able("a", room), "m", 9), c.other}, Assignments: []catalog.Assignment{assigned("m", "a")}}, "m", 0)
+		if d.Owner != c.owner || (d.Write != nil) != (c.owner == "b") || c.owner == "b" && d.Reason != "box-b has served it for longer" {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
+
+func TestStewardsCanWrite(t *testing.T) {
+	for name, n := range map[string]Node{"silent": away(able("a", 0)), "gone": gone(able("a", 0)), "stopping": stopping(able("a", 0)), "just started": started("a")} {
+		for _, model := range []string{"m", "n", "o", "p"} {
+			if got := Steward(model, []Node{n, able("b", 0)}); got != "b" {
+				t.Errorf("%s: the steward of %s is %q", name, model, got)
+			}
+			if got := Steward(model, []Node{n}); got != "" {
+				t.Errorf("%s and alone: the steward of %s is %q", name, model, got)
+			}
+		}
+	}
+	spread := map[string]bool{}
+	for _, model := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		spread[Steward(model, []Node{able("a", 0), able("b", 0), able("c", 0)})] = true
+	}
+	if len(spread) < 2 {
+		t.Error("one node is the steward of all models")
+	}
+}
