@@ -125,7 +125,7 @@ func TestWhatGoesLeavesItsRoomAtOnce(t *testing.T) {
 func TestAPinnedModelIsPlacedFirst(t *testing.T) {
 	for _, names := range [][2]string{{"m", "z"}, {"z", "m"}} {
 		free, pinned := model(names[0], 1), with2(model(names[1], 1), func(m *catalog.Model) { m.Pin = "a" })
-		input := Input{Models: []catalog.Model{free, pinned}, Nodes: []Node{able("a", 2<<30), able("b", 2<<30)}, Assignments: []catalog.Assignment{assigned("x", "b")}}
+		input := Input{Models: []catalog.Model{free, pinned, model("x", 1)}, Nodes: []Node{able("a", 2<<30), since(able("b", 2<<30), "x", 1)}, Assignments: []catalog.Assignment{assigned("x", "b")}}
 		if got := owners2(input); got[pinned.ID] != "a" || got[free.ID] != "b" {
 			t.Errorf("got %v", got)
 		}
