@@ -263,5 +263,6 @@ func checkRuling(mesh meshID, id peer.ID, name string, cell crdt.Cell) (*ruling,
 		}
 		r.keeps[[32]byte(k.Hash)] = true
 	}
+	body.Reason = cleanDetail(body.Reason) // signed as it came; this is for people
 	return r, env.check(kindRuling, key)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode"
 
 	"llmgw/mesh/token"
 )
@@ -66,16 +67,22 @@ type refusal struct {
 
 func (r *refusal) err() error {
 	return &token.Error{
-		Kind: token.Kind(cleanName(r.Kind)), Detail: cleanDetail(r.Detail), Ago: time.Duration(r.Ago) * time.Second,
+		Kind: token.Kind(cleanName(r.Kind)), Detail: cleanDetail(r.Detail), Ago: time.Duration(min(max(r.Ago, 0), maxUptime)) * time.Second,
 	}
 }
 
-// cleanDetail makes words from another box fit to be shown.
+// maxDetail bounds words from another box, in characters.
+const maxDetail = 200
+
+// cleanDetail makes words from another box fit to be shown: nothing in them moves a
+// terminal's cursor or turns the text around.
 func cleanDetail(s string) string {
-	const most = 200
-	out := make([]rune, 0, most)
+	out := make([]rune, 0, min(len(s), maxDetail))
 	for _, r := range s {
-		if r >= ' ' && r != 0x7f && len(out) < most {
+		if len(out) == maxDetail {
+			break
+		}
+		if unicode.IsPrint(r) {
 			out = append(out, r)
 		}
 	}

@@ -69,6 +69,7 @@ type roster struct {
 	// ruling that came first must not hide the one that it makes void.
 	ever    map[term]bool
 	parents map[*signedRecord]*signedRecord
+	ruled   map[peer.ID]bool          // who have one of those terms
 	newest  map[peer.ID]*signedRecord // by parents alone
 	lastAt  crdt.HLC                  // of all that is signed
 	court   *court
@@ -140,6 +141,7 @@ func evaluate(mesh meshID, rows []crdt.Item) *roster {
 	r := &roster{
 		mesh: mesh, members: map[peer.ID]*member{}, bans: end.banned, void: c.void, floors: map[peer.ID]uint64{},
 		names: map[peer.ID]string{}, admitters: map[peer.ID]bool{}, ever: map[term]bool{}, parents: start.valid,
+		ruled:  map[peer.ID]bool{},
 		newest: map[peer.ID]*signedRecord{}, court: c,
 	}
 	for id, e := range entries {
@@ -150,7 +152,7 @@ func evaluate(mesh meshID, rows []crdt.Item) *roster {
 		}
 		for _, rec := range e.records {
 			if start.powerful(rec) {
-				r.ever[term{id, rec.body.Serial}] = true
+				r.ever[term{id, rec.body.Serial}], r.ruled[id] = true, true
 			}
 			r.admitters[id] = r.admitters[id] || end.powerful(rec)
 		}

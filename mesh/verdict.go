@@ -75,9 +75,10 @@ func (m *Mesh) giveVerdict(s *stream) error {
 	return writeFrame(s, verdict{Mesh: v.mesh[:], Rows: raw})
 }
 
-// verdictRows are the rulings, the records of admins and the leaves: with the rows
-// that a removed box has they lead it to the same roster, but for mere members.
-// No names and no addresses are among them. Without a roster, all records are.
+// verdictRows are the rulings, the leaves, and all records of those who were ever
+// admins, since the last one says whether they are now: they lead a removed box to the
+// same verdict, if not to the mere members. No names and no addresses are among them.
+// Without a roster, all records are.
 func verdictRows(mesh meshID, r *roster, rows []crdt.Item) []crdt.Item {
 	var out []crdt.Item
 	for _, item := range rows {
@@ -87,8 +88,8 @@ func verdictRows(mesh meshID, r *roster, rows []crdt.Item) []crdt.Item {
 		}
 		cells := map[string]crdt.Cell{}
 		for name, cell := range item.Row.Cells {
-			rec, err := checkRecord(mesh, id, name, cell)
-			if isRuling(name) || name == cellLeft || err == nil && (r == nil || r.ever[term{id, rec.body.Serial}]) {
+			_, err := checkRecord(mesh, id, name, cell)
+			if isRuling(name) || name == cellLeft || err == nil && (r == nil || r.ruled[id]) {
 				cells[name] = cell
 			}
 		}
