@@ -19,11 +19,19 @@ import (
 // joiner waits for, within its stay as a guest.
 const admitPull = 4 * time.Second
 
+// joinsAtOnce is how many joins are answered on one connection at a time, one of this
+// box's own included: each may cost a pull from everybody.
+const joinsAtOnce = 4
+
 // serveJoin answers one who wants to join. It is the only protocol of ours that a
 // stranger gets an answer from.
 func (m *Mesh) serveJoin(s *stream) {
-	release := m.guests.hold(s.Conn())
+	release, joins := m.guests.hold(s.Conn())
 	defer release()
+	if joins > joinsAtOnce {
+		m.refuse(s, protocolJoin, errFlood)
+		return
+	}
 	err := m.admit(s)
 	if err == nil {
 		m.log.Info("node admitted", "peer", s.Peer())

@@ -124,7 +124,7 @@ func skewText(skew, step time.Duration) string {
 	case off > 0:
 		return off.String() + " ahead of"
 	case off < 0:
-		return (-off).String() + " behind"
+		return off.Abs().String() + " behind"
 	}
 	return "the same as"
 }

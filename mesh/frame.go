@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/fxamacker/cbor/v2"
@@ -72,6 +73,10 @@ func writeFrame(w io.Writer, v any) error {
 	return nil
 }
 
+// frameStep is how much memory a frame gets ahead of its bytes: a peer that announces
+// much and sends nothing costs little.
+const frameStep = 16 << 10
+
 // readFrame reads one frame of at most limit bytes into v. It reads no byte
 // beyond it.
 func readFrame(r io.Reader, limit int, v any) error {
@@ -83,12 +88,28 @@ func readFrame(r io.Reader, limit int, v any) error {
 	if size > uint32(limit) {
 		return fmt.Errorf("read frame of %d bytes, at most %d: %w", size, limit, errFrame)
 	}
-	body := make([]byte, size)
-	if _, err := io.ReadFull(r, body); err != nil {
+	body, err := readBody(r, int(size))
+	if err != nil {
 		return fmt.Errorf("read frame: %w", err)
 	}
 	if err := unmarshal(body, v); err != nil {
 		return fmt.Errorf("decode frame: %w: %w", errFrame, err)
 	}
 	return nil
+}
+
+// readBody takes twice the memory with each step that came whole.
+func readBody(r io.Reader, size int) ([]byte, error) {
+	body := make([]byte, 0, min(size, frameStep))
+	for len(body) < size {
+		had := len(body)
+		body = slices.Grow(body, min(size-had, max(had, frameStep)))
+		body = body[:min(size, cap(body))]
+		if _, err := io.ReadFull(r, body[had:]); errors.Is(err, io.EOF) {
+			return nil, io.ErrUnexpectedEOF // within a frame
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return body, nil
 }

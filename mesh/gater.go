@@ -114,8 +114,8 @@ func newGuestList(m *Mesh) *guestList {
 }
 
 // hold keeps a connection open across its peer's promotion, so that the answer to
-// a join gets out; the returned function ends that.
-func (g *guestList) hold(c network.Conn) (release func()) {
+// a join gets out; the returned function ends that. joins is how many hold it now.
+func (g *guestList) hold(c network.Conn) (release func(), joins int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.held[c]++
@@ -126,7 +126,7 @@ func (g *guestList) hold(c network.Conn) (release func()) {
 		}
 		g.mu.Unlock()
 		g.promote(g.m.view.Load().roster)
-	}
+	}, g.held[c]
 }
 
 // holds says whether a join with p is under way: a box that was pardoned is still

@@ -116,7 +116,10 @@ func (a *authorMap) store(p peer.ID) (crdt.ReplicaID, bool) {
 func (a *authorMap) doubt(p peer.ID) (again bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known := a.stores[p]
+	known, ok := a.stores[p]
+	if !ok {
+		return false // forgotten meanwhile, so there is no hello to hold against it
+	}
 	again, known.doubted = known.doubted, true
 	a.stores[p] = known
 	return again

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"time"
@@ -199,7 +200,7 @@ func (m *Mesh) callStranger(ctx context.Context, p peer.ID, addrs []string) (*st
 // rows of the mesh, with this box's own record among them.
 func (m *Mesh) joinOver(s *stream, mesh meshID, by string, prove func(joinAsk, joinOffer) (joinProof, error)) ([]crdt.Item, error) {
 	// News of the admission may come another way before the answer does.
-	release := m.guests.hold(s.Conn())
+	release, _ := m.guests.hold(s.Conn())
 	defer release()
 	ask := joinAsk{Mesh: mesh[:], Nonce: make([]byte, nonceSize), By: by}
 	if _, err := io.ReadFull(m.cfg.Entropy, ask.Nonce); err != nil {
@@ -280,17 +281,28 @@ func dialAddrs(addrs []string) []ma.Multiaddr {
 		if err != nil {
 			continue
 		}
-		kind := "dns"
-		if ip := net.ParseIP(host); ip != nil && ip.To4() != nil {
-			kind = "ip4"
-		} else if ip != nil {
-			kind = "ip6"
-		}
-		if a, err := ma.NewMultiaddr("/" + kind + "/" + host + "/tcp/" + port); err == nil {
+		part, ok := hostPart(host)
+		if a, err := ma.NewMultiaddr(part + "/tcp/" + port); ok && err == nil {
 			out = append(out, a)
 		}
 	}
 	return out
+}
+
+// hostPart is a host as the beginning of a multiaddr. A link-local address keeps the
+// interface that it was given with: without it nobody could dial it.
+func hostPart(host string) (part string, ok bool) {
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case err != nil:
+		// What is meant for an address and is none is no name either.
+		return "/dns/" + host, !strings.ContainsAny(host, ":%")
+	case ip.Unmap().Is4():
+		return "/ip4/" + ip.Unmap().String(), true
+	case ip.Zone() != "":
+		return "/ip6zone/" + ip.Zone() + "/ip6/" + ip.WithZone("").String(), true
+	}
+	return "/ip6/" + ip.String(), true
 }
 
 // unreachable says of each address why it led nowhere.
@@ -317,6 +329,9 @@ func plainAddr(a ma.Multiaddr) string {
 		return a.String()
 	}
 	if ip, ok := multiaddrIP(a); ok {
+		if zone, err := a.ValueForProtocol(ma.P_IP6ZONE); err == nil {
+			ip = ip.WithZone(zone)
+		}
 		return net.JoinHostPort(ip.String(), port)
 	}
 	for _, code := range []int{ma.P_DNS, ma.P_DNS4, ma.P_DNS6} {

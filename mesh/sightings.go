@@ -238,11 +238,11 @@ func (m *Mesh) staticPeers(texts []string) discovery.Static {
 			m.log.Error("static peer not understood", "peer", text, "err", err)
 			continue
 		}
-		if slices.Contains(static.Addrs, addr) {
-			continue
+		if !slices.Contains(static.Addrs, addr) {
+			static.Addrs = append(static.Addrs, addr)
 		}
-		static.Addrs = append(static.Addrs, addr)
-		if id != "" {
+		// Given twice, with its ID and without: who is meant is known.
+		if id != "" && static.Peers[addr] == "" {
 			static.Peers[addr] = id.String()
 		}
 	}

@@ -221,7 +221,7 @@ func seedOf(p peer.ID, addrs []string) (token.Seed, error) {
 	for _, a := range multiaddrs(addrs) {
 		ip, ok := multiaddrIP(a)
 		port, err := a.ValueForProtocol(ma.P_TCP)
-		if !ok || err != nil || ip.Zone() != "" || len(seed.Addrs) == seedMaxAddrs {
+		if !ok || err != nil || ip.IsLinkLocalUnicast() || len(seed.Addrs) == seedMaxAddrs {
 			continue
 		}
 		host := ip.String()
@@ -255,6 +255,9 @@ func checkToken(v *view, id token.ID, row crdt.Row) (*tokenBody, error) {
 		return nil, errors.New("token record is of another token")
 	case !v.roster.admitters[issuer]:
 		return nil, errors.New("token was not made by an admin")
+	case body.Role != RoleAdmin && body.Role != RoleMember, body.Uses < 1:
+		// Its use would sign a record that no box takes.
+		return nil, fmt.Errorf("token of role %q for %d uses", body.Role, body.Uses)
 	}
 	return &body, env.check(kindToken, key)
 }

@@ -51,9 +51,18 @@ var (
 	doctorStreams = allowance{0.5, 5}
 	// A box asks for rights when it is short, once for all requests that wait.
 	escrowStreams = allowance{20, 200}
+	// One each time that a removed box connects, and it redials each second.
+	verdictStreams = allowance{guestRate, guestBurst}
 	// One pulse a second and one presence at most; a stream that was held up
 	// delivers several at once.
 	beatFrames = allowance{5, 60}
+
+	// streamLimits are for those whom this box knows; a join has a limit of its own, and
+	// what is above the mesh bounds itself.
+	streamLimits = map[string]allowance{
+		protocolSync: syncStreams, protocolHeartbeat: beatStreams, protocolDoctor: doctorStreams,
+		protocolEscrow: escrowStreams, protocolVerdict: verdictStreams,
+	}
 )
 
 // syncAtOnce is how many sync streams of one peer are served at a time.
@@ -74,12 +83,11 @@ type bucket struct {
 	at   time.Time
 }
 
-// take takes n tokens if they are there.
+// take takes n tokens if they are there. A clock that was set back gives none, and
+// counts on from where it is.
 func (b *bucket) take(now time.Time, a allowance, n float64) bool {
-	if passed := now.Sub(b.at).Seconds(); passed > 0 {
-		b.used = max(0, b.used-passed*a.rate)
-		b.at = now
-	}
+	b.used = max(0, b.used-max(0, now.Sub(b.at).Seconds())*a.rate)
+	b.at = now
 	if b.used+n > a.burst {
 		return false
 	}
@@ -108,7 +116,7 @@ type warden struct {
 
 func newWarden(m *Mesh) *warden { return &warden{m: m, peers: map[peer.ID]*conduct{}} }
 
-// of is called with w locked. Only members have a record.
+// of is called with w locked. Only those have a record who are or were members.
 func (w *warden) of(p peer.ID) *conduct {
 	c, ok := w.peers[p]
 	if !ok {
@@ -162,9 +170,8 @@ func (w *warden) muted(p peer.ID) bool {
 
 // stream says whether a stream that p opened is served, until done is called.
 func (w *warden) stream(p peer.ID, proto string) (done func(), err error) {
-	limits := map[string]allowance{protocolSync: syncStreams, protocolHeartbeat: beatStreams, protocolDoctor: doctorStreams, protocolEscrow: escrowStreams}
-	limit, limited := limits[proto]
-	if !limited || !w.m.view.Load().roster.active(p) {
+	limit, limited := streamLimits[proto]
+	if !limited || !everMembers(w.m.view.Load().roster, p) {
 		return func() {}, nil
 	}
 	now := w.m.now()

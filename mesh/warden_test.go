@@ -85,11 +85,6 @@ func TestHostileMemberDoesNotStopTheRest(t *testing.T) {
 	if _, err := h.store.Merge([]crdt.Item{forged}); err != nil {
 		t.Fatal(err)
 	}
-	// Whatever the machine can send: a's patience with it is nearly used up, and does not
-	// grow again.
-	a.mesh.warden.mu.Lock()
-	a.mesh.warden.of(h.peer()).messages = bucket{used: gossipMessages.burst - 400, at: time.Now().Add(time.Hour)}
-	a.mesh.warden.mu.Unlock()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{}, 2)
 	for _, victim := range []*box{a, b} {
@@ -117,6 +112,11 @@ func TestHostileMemberDoesNotStopTheRest(t *testing.T) {
 		}
 		return false
 	}
+	eventually(t, "the forgeries are named", func() bool { return named(offenceWriter) })
+	// Whatever the machine can send: from here on a has no patience with it left.
+	a.mesh.warden.mu.Lock()
+	a.mesh.warden.of(h.peer()).messages = bucket{used: gossipMessages.burst + gossipMessages.rate*patience.Seconds(), at: time.Now()}
+	a.mesh.warden.mu.Unlock()
 	eventually(t, "the flood is named", func() bool { return named(offenceGossipFlood) })
 	stop()
 	eventually(t, "it is named for all that it did", func() bool {
