@@ -134,11 +134,12 @@ func (l *liveness) vouched(now time.Time, reached bool) {
 }
 
 // slept takes out of the reckoning a time in which this box itself did not run, and
-// makes it more patient for a while.
+// makes it more patient for a while. What was heard since it runs again is not moved
+// into the future: the silence after that would not count.
 func (l *liveness) slept(now time.Time, d time.Duration) {
 	l.doubtUntil = now.Add(doubtFor)
-	if l.ever {
-		l.heardAt = l.heardAt.Add(d)
+	if l.ever && l.heardAt.Before(now) {
+		l.heardAt = l.heardAt.Add(min(d, now.Sub(l.heardAt)))
 	}
 }
 

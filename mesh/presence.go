@@ -23,6 +23,10 @@ const (
 type presenceBoard struct {
 	m *Mesh
 
+	// setting is held from what a new presence is made of until it is in place: one
+	// that is announced again must not take the place of a newer one.
+	setting sync.Mutex
+
 	mu     sync.Mutex
 	now    catalog.Presence
 	coarse []byte // what was last announced, without small moves
@@ -39,6 +43,13 @@ func newPresenceBoard(m *Mesh) *presenceBoard {
 // set takes a new presence and wakes the links when it differs in more than small
 // moves from what was announced.
 func (b *presenceBoard) set(p catalog.Presence) {
+	b.setting.Lock()
+	defer b.setting.Unlock()
+	b.put(p)
+}
+
+// put is called with setting held.
+func (b *presenceBoard) put(p catalog.Presence) {
 	p.Peer, p.Boot = b.m.self.String(), b.m.boot
 	p.Name, p.Version = b.m.Name(), b.m.cfg.Version
 	p.Addresses = b.m.addresses()
@@ -64,10 +75,10 @@ func (b *presenceBoard) set(p catalog.Presence) {
 
 // touch announces again what is known, with the addresses of now.
 func (b *presenceBoard) touch() {
-	b.mu.Lock()
-	p := b.now
-	b.mu.Unlock()
-	b.set(p)
+	b.setting.Lock()
+	defer b.setting.Unlock()
+	p, _ := b.current()
+	b.put(p)
 }
 
 func (b *presenceBoard) current() (catalog.Presence, uint64) {
