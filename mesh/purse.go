@@ -46,6 +46,7 @@ type Escrow struct {
 // purse is what is known of one account beside the disk.
 type purse struct {
 	turn  chan struct{}  // held by the one who draws, or asks peers
+	disk  sync.Mutex     // held while rights are on their way between loose and the disk, where nobody sees them
 	users int            // who hold it
 	as    crdt.ReplicaID // under which loose was drawn: under another one it is worth nothing
 	loose uint64
@@ -138,7 +139,8 @@ func (e *Escrow) Take(ctx context.Context, a crdt.Account, total, micros uint64)
 	taken := &Taken{e: e, account: a, micros: micros}
 	enough := false
 	p := e.use(a, func(p *purse) {
-		if enough = p.loose >= micros; enough {
+		// What was overdrawn is owed by what is loose as well.
+		if enough = p.loose >= micros && e.onDisk(a)+int64(p.loose) >= int64(micros); enough {
 			p.loose -= micros
 			taken.as = p.as
 			return
@@ -155,7 +157,7 @@ func (e *Escrow) Take(ctx context.Context, a crdt.Account, total, micros uint64)
 		return nil, fmt.Errorf("take %d micro-units: %w", micros, ctx.Err())
 	}
 	defer func() { <-p.turn }()
-	if err := e.takeInTurn(ctx, taken, total); err != nil {
+	if err := e.takeInTurn(ctx, p, taken, total); err != nil {
 		return nil, fmt.Errorf("take %d micro-units of %s: %w", micros, a.Budget, err)
 	}
 	e.checkLow(a)
@@ -163,7 +165,7 @@ func (e *Escrow) Take(ctx context.Context, a crdt.Account, total, micros uint64)
 }
 
 // takeInTurn draws from the disk, and asks peers when there is not enough.
-func (e *Escrow) takeInTurn(ctx context.Context, t *Taken, total uint64) error {
+func (e *Escrow) takeInTurn(ctx context.Context, of *purse, t *Taken, total uint64) error {
 	a := t.account
 	if err := e.m.AwaitMoney(ctx); err != nil {
 		return err
@@ -171,7 +173,7 @@ func (e *Escrow) takeInTurn(ctx context.Context, t *Taken, total uint64) error {
 	if err := e.Mint(ctx, a, total); err != nil {
 		return err
 	}
-	err := e.draw(t)
+	err := e.draw(of, t)
 	if !errors.Is(err, crdt.ErrRights) || e.isDry(a) {
 		return err
 	}
@@ -186,11 +188,11 @@ func (e *Escrow) takeInTurn(ctx context.Context, t *Taken, total uint64) error {
 		if !gained {
 			continue
 		}
-		if err := e.draw(t); !errors.Is(err, crdt.ErrRights) {
+		if err := e.draw(of, t); !errors.Is(err, crdt.ErrRights) {
 			return err
 		}
 	}
-	if err := e.draw(t); !errors.Is(err, crdt.ErrRights) {
+	if err := e.draw(of, t); !errors.Is(err, crdt.ErrRights) {
 		return err // a peer's signal was faster than its answer
 	}
 	e.use(a, func(p *purse) { p.dry = e.m.now().Add(dryFor) })
@@ -206,14 +208,16 @@ func (e *Escrow) isDry(a crdt.Account) (dry bool) {
 }
 
 // draw takes what t needs from what is loose and from the disk, and makes some more loose.
-func (e *Escrow) draw(t *Taken) error {
+func (e *Escrow) draw(of *purse, t *Taken) error {
+	of.disk.Lock()
+	defer of.disk.Unlock()
 	a, micros := t.account, t.micros
 	if e.Rights(a) < int64(micros) {
 		return crdt.ErrRights
 	}
 	var had, drawn uint64
-	e.use(a, func(p *purse) { had, p.loose = p.loose, 0 })
-	self := e.m.store.ID()
+	var self crdt.ReplicaID
+	e.use(a, func(p *purse) { self, had, p.loose = p.as, p.loose, 0 })
 	err := error(nil)
 	if had < micros {
 		err = e.m.store.UpdateEscrow(a, func(id crdt.ReplicaID, es *crdt.Escrow) error {
@@ -327,7 +331,7 @@ func (e *Escrow) accounts() []crdt.Account {
 func (e *Escrow) sweep(ctx context.Context, a crdt.Account) {
 	rights := uint64(max(e.Rights(a), 0))
 	if loose := e.looseOf(a); loose > rights/looseShare {
-		e.putBackInTurn(a, rights/drawShare)
+		e.putBack(a, rights/drawShare)
 	}
 	low := false
 	e.use(a, func(p *purse) { low, p.low = p.low, false })
@@ -344,21 +348,12 @@ func (e *Escrow) sweep(ctx context.Context, a crdt.Account) {
 	}
 }
 
-// putBackInTurn is putBack while nobody draws: who drew meanwhile would find the rights neither loose nor on the disk.
-func (e *Escrow) putBackInTurn(a crdt.Account, keep uint64) {
-	p := e.use(a, func(p *purse) { p.users++ })
-	defer e.use(a, func(p *purse) { p.users-- })
-	select {
-	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
-		e.putBack(a, keep)
-	default:
-		wake(e.wake) // somebody draws, perhaps from peers: later
-	}
-}
-
 // putBack makes what is loose beyond keep rights on the disk again.
 func (e *Escrow) putBack(a crdt.Account, keep uint64) {
+	of := e.use(a, func(p *purse) { p.users++ })
+	defer e.use(a, func(p *purse) { p.users-- })
+	of.disk.Lock()
+	defer of.disk.Unlock()
 	var back uint64
 	var as crdt.ReplicaID
 	e.use(a, func(p *purse) {
@@ -489,6 +484,9 @@ func (e *Escrow) burnOwn(a crdt.Account, total uint64) (left uint64, err error) 
 		much := es.Total() - min(es.Total(), total)
 		now := min(much, uint64(max(es.Rights(self), 0)))
 		left = much - now
+		if now == 0 {
+			return nil // of one that is overdrawn not even nothing can be taken
+		}
 		return es.Transfer(self, crdt.Burned, now)
 	})
 	if err != nil {
