@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"llmgw/crdt"
+	"llmgw/crdt/store"
 )
 
 const (
@@ -121,29 +122,54 @@ func (m *Mesh) repair(ctx context.Context, p peer.ID, buckets []int) (int, error
 	if err != nil {
 		return 0, err
 	}
+	theirs = theirs[:min(len(theirs), maxRepair)]
+	missing, err := m.unlike(theirs, buckets)
+	if err != nil {
+		return 0, err
+	}
+	repaired, err := m.fetchRows(ctx, p, v.generation, missing)
+	if err != nil || repaired == 0 {
+		return repaired, err
+	}
+	// Of a row that is too large for a frame only the first part came; a pull from the
+	// beginning brings all of them.
+	if left, err := m.unlike(theirs, buckets); err != nil || len(left) == 0 {
+		return repaired, err
+	}
+	if err := m.store.SetCursor(p.String(), store.Cursor{}); err != nil {
+		return repaired, fmt.Errorf("forget cursor: %w", err)
+	}
+	return repaired, m.pull(ctx, p)
+}
+
+// unlike lists the keys of rows that this box does not have as the peer does.
+func (m *Mesh) unlike(theirs []crdt.DigestEntry, buckets []int) (keys [][]byte, err error) {
 	own, err := m.store.Buckets(buckets)
 	if err != nil {
-		return 0, fmt.Errorf("read buckets: %w", err)
+		return nil, fmt.Errorf("read buckets: %w", err)
 	}
 	have := map[crdt.Key]crdt.Fingerprint{}
 	for _, e := range own {
 		have[e.Key] = e.Hash
 	}
-	var missing [][]byte
-	for _, e := range theirs[:min(len(theirs), maxRepair)] {
+	for _, e := range theirs {
 		if have[e.Key] != e.Hash {
-			missing = append(missing, []byte(e.Key))
+			keys = append(keys, []byte(e.Key))
 		}
 	}
-	repaired := 0
+	return keys, nil
+}
+
+// fetchRows asks for rows until all came that p still has.
+func (m *Mesh) fetchRows(ctx context.Context, p peer.ID, generation uint64, missing [][]byte) (fetched int, err error) {
 	for len(missing) > 0 {
 		answer, err := m.askDigest(ctx, p, syncAsk{Kind: askRows, Rows: missing[:min(len(missing), rowsAtOnce)]})
 		if err != nil {
-			return repaired, err
+			return fetched, err
 		}
 		items, err := crdt.DecodeItems(answer.Items)
 		if err != nil {
-			return repaired, fmt.Errorf("decode rows: %w: %w", errFrame, err)
+			return fetched, fmt.Errorf("decode rows: %w: %w", errFrame, err)
 		}
 		got := map[crdt.Key]bool{}
 		for _, item := range items {
@@ -152,14 +178,14 @@ func (m *Mesh) repair(ctx context.Context, p peer.ID, buckets []int) (int, error
 		before := len(missing)
 		missing = slices.DeleteFunc(missing, func(k []byte) bool { return got[crdt.Key(k)] })
 		if len(missing) == before {
-			return repaired, nil // what is left was deleted meanwhile
+			return fetched, nil // what is left was deleted meanwhile
 		}
-		if _, err := m.merge(v.generation, items); err != nil {
-			return repaired, err
+		if _, err := m.merge(generation, items); err != nil {
+			return fetched, err
 		}
-		repaired += before - len(missing)
+		fetched += before - len(missing)
 	}
-	return repaired, nil
+	return fetched, nil
 }
 
 func (m *Mesh) askDigest(ctx context.Context, p peer.ID, ask syncAsk) (digestAnswer, error) {
