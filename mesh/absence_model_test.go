@@ -39,18 +39,20 @@ func TestTerms(t *testing.T) {
 		"more than any mesh, to one that joined": {hello{Uptime: math.MaxInt64}, true, both, inStep},
 		"a negative uptime":                      {hello{Uptime: math.MinInt64}, false, both, inStep},
 	} {
-		m := bareMesh(t, "a")
-		p := m.adds(t, 1, RoleMember)
-		m.absence.fresh.Store(c.fresh)
-		c.h.Store, c.h.Index = 7, 8
-		m.absence.heard(p, c.h)
-		got, err := m.absence.meets(p, c.h)
-		if err != nil || got != c.want || m.absence.stage() != c.stage {
-			t.Errorf("%s: %+v in stage %d, %v; want %+v in %d", name, got, m.absence.stage(), err, c.want, c.stage)
-		}
-		if m.absence.overdue() != (len(m.alarmsOf(AlarmAway)) == 1) {
-			t.Errorf("%s: alarms %v", name, m.Alarms())
-		}
+		t.Run(name, func(t *testing.T) {
+			m := bareMesh(t, "a")
+			p := m.adds(t, 1, RoleMember)
+			m.absence.fresh.Store(c.fresh)
+			c.h.Store, c.h.Index = 7, 8
+			m.absence.heard(p, c.h)
+			got, err := m.absence.meets(p, c.h)
+			if err != nil || got != c.want || m.absence.stage() != c.stage {
+				t.Errorf("%s: %+v in stage %d, %v; want %+v in %d", name, got, m.absence.stage(), err, c.want, c.stage)
+			}
+			if m.absence.overdue() != (len(m.alarmsOf(AlarmAway)) == 1) {
+				t.Errorf("%s: alarms %v", name, m.Alarms())
+			}
+		})
 	}
 }
 
@@ -187,33 +189,35 @@ func TestAcknowledgementsOfAPastThatIsLost(t *testing.T) {
 		"more than was ever written": {0, 1 << 40, false, true},
 		"of another log":             {0, 1 << 40, true, false},
 	} {
-		m := bareMesh(t, "a")
-		for i := range 10 {
-			if err := m.merges(fmt.Sprint(i)); err != nil {
+		t.Run(name, func(t *testing.T) {
+			m := bareMesh(t, "a")
+			for i := range 10 {
+				if err := m.merges(fmt.Sprint(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.absence = newAbsence(m) // as after a restart
+			p := m.adds(t, 1, RoleMember)
+			begun, id := m.absence.begun, m.store.ID()
+			for i := range 10 { // more than it was sent
+				if err := m.merges(fmt.Sprint("later ", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.absence.served(p, store.Page{IndexID: m.store.IndexID(), Next: begun + c.served})
+			m.absence.served(p, store.Page{IndexID: m.store.IndexID() + 1, Next: begun + 1000}) // of no log of this one
+			ack := store.Cursor{IndexID: m.store.IndexID(), Seq: uint64(max(int64(begun)+c.ack, 0))}
+			if c.other {
+				ack.IndexID++
+			}
+			if err := m.absence.acknowledged(p, ack); err != nil {
 				t.Fatal(err)
 			}
-		}
-		m.absence = newAbsence(m) // as after a restart
-		p := m.adds(t, 1, RoleMember)
-		begun, id := m.absence.begun, m.store.ID()
-		for i := range 10 { // more than it was sent
-			if err := m.merges(fmt.Sprint("later ", i)); err != nil {
-				t.Fatal(err)
+			lost := m.store.ID() != id
+			if lost != c.lost || m.absence.overdue() != c.lost || (len(m.alarmsOf(AlarmRolledBack)) > 0) != c.lost {
+				t.Errorf("%s: lost %v, stage %d, alarms %v", name, lost, m.absence.stage(), m.Alarms())
 			}
-		}
-		m.absence.served(p, store.Page{IndexID: m.store.IndexID(), Next: begun + c.served})
-		m.absence.served(p, store.Page{IndexID: m.store.IndexID() + 1, Next: begun + 1000}) // of no log of this one
-		ack := store.Cursor{IndexID: m.store.IndexID(), Seq: uint64(max(int64(begun)+c.ack, 0))}
-		if c.other {
-			ack.IndexID++
-		}
-		if err := m.absence.acknowledged(p, ack); err != nil {
-			t.Fatal(err)
-		}
-		lost := m.store.ID() != id
-		if lost != c.lost || m.absence.overdue() != c.lost || (len(m.alarmsOf(AlarmRolledBack)) > 0) != c.lost {
-			t.Errorf("%s: lost %v, stage %d, alarms %v", name, lost, m.absence.stage(), m.Alarms())
-		}
+		})
 	}
 }
 

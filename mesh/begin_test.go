@@ -74,15 +74,17 @@ func TestSavedMeshesThatCannotBeRead(t *testing.T) {
 		"a pending one, nonsense": {[]byte{0xff}, metaPending, "read mesh/pending: "},
 		"a pending one, no rows":  {good, metaPending, "read rows of the new mesh"},
 	} {
-		m := bareMesh(t, "a")
-		before, rows := m.view.Load().mesh, len(m.memberRows(t))
-		if err := m.store.SetMeta(c.at, c.raw); err != nil {
-			t.Fatal(err)
-		}
-		wantText(t, name, m.openMembership(), c.text)
-		if m.view.Load().mesh != before || len(m.memberRows(t)) != rows {
-			t.Errorf("%s: another mesh was founded", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			m := bareMesh(t, "a")
+			before, rows := m.view.Load().mesh, len(m.memberRows(t))
+			if err := m.store.SetMeta(c.at, c.raw); err != nil {
+				t.Fatal(err)
+			}
+			wantText(t, name, m.openMembership(), c.text)
+			if m.view.Load().mesh != before || len(m.memberRows(t)) != rows {
+				t.Errorf("%s: another mesh was founded", name)
+			}
+		})
 	}
 	m := bareMesh(t, "a")
 	before := m.view.Load().mesh
@@ -115,25 +117,27 @@ func TestWhatMakesAMeshWorthKeeping(t *testing.T) {
 		"a second member":         {func(m *Mesh) { m.adds(t, 1, RoleMember) }, true},
 		"a member that was there": {func(m *Mesh) { p := m.adds(t, 1, RoleMember); _ = m.Ban(t.Context(), p.String(), "") }, true},
 	} {
-		m := bareMesh(t, "a")
-		if !m.Provisional() {
-			t.Fatal("a new mesh is worth keeping")
-		}
-		c.do(m)
-		if got := m.Provisional(); got == c.keep {
-			t.Errorf("%s: provisional %v", name, got)
-		}
-		if !c.keep {
-			continue
-		}
-		// It stays so when what made it is gone.
-		saved, ok, err := m.readSaved(metaCurrent)
-		if err != nil || !ok || !saved.Settled || m.Provisional() {
-			t.Errorf("%s: not for good: %+v, %v", name, saved, err)
-		}
-		if err := m.foundRandom(); err != nil || !m.Provisional() {
-			t.Errorf("%s: a new mesh is worth keeping from the start: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			m := bareMesh(t, "a")
+			if !m.Provisional() {
+				t.Fatal("a new mesh is worth keeping")
+			}
+			c.do(m)
+			if got := m.Provisional(); got == c.keep {
+				t.Errorf("%s: provisional %v", name, got)
+			}
+			if !c.keep {
+				return
+			}
+			// It stays so when what made it is gone.
+			saved, ok, err := m.readSaved(metaCurrent)
+			if err != nil || !ok || !saved.Settled || m.Provisional() {
+				t.Errorf("%s: not for good: %+v, %v", name, saved, err)
+			}
+			if err := m.foundRandom(); err != nil || !m.Provisional() {
+				t.Errorf("%s: a new mesh is worth keeping from the start: %v", name, err)
+			}
+		})
 	}
 }
 
@@ -230,22 +234,24 @@ func TestClaimsOfACopy(t *testing.T) {
 		"by two of five":            {5, 2, -1, true},
 		"by all, of one that is up": {5, 5, 1, false}, // the copy came later: it stops
 	} {
-		m := bareMesh(t, "a")
-		for i := range c.live {
-			m.speaksTo(m.adds(t, byte(i+1), RoleMember), crdt.ReplicaID(i+1))
-		}
-		for i := range c.claims {
-			for range 3 { // the same one again counts once
-				m.clones.claimed(peerOf(t, byte(i+1)), uint64(int64(m.boot)+c.boot), "n hears it twice")
+		t.Run(name, func(t *testing.T) {
+			m := bareMesh(t, "a")
+			for i := range c.live {
+				m.speaksTo(m.adds(t, byte(i+1), RoleMember), crdt.ReplicaID(i+1))
 			}
-		}
-		if got := m.clones.stopped(); got != c.stops || (m.Serving() != nil) != c.stops {
-			t.Errorf("%s: stopped %v, serving: %v", name, got, m.Serving())
-		}
-		alarms := m.alarmsOf(AlarmClone)
-		if len(alarms) != 1 || strings.HasSuffix(alarms[0], "; this box came later and does not serve") != c.stops {
-			t.Errorf("%s: %q", name, alarms)
-		}
+			for i := range c.claims {
+				for range 3 { // the same one again counts once
+					m.clones.claimed(peerOf(t, byte(i+1)), uint64(int64(m.boot)+c.boot), "n hears it twice")
+				}
+			}
+			if got := m.clones.stopped(); got != c.stops || (m.Serving() != nil) != c.stops {
+				t.Errorf("%s: stopped %v, serving: %v", name, got, m.Serving())
+			}
+			alarms := m.alarmsOf(AlarmClone)
+			if len(alarms) != 1 || strings.HasSuffix(alarms[0], "; this box came later and does not serve") != c.stops {
+				t.Errorf("%s: %q", name, alarms)
+			}
+		})
 	}
 	m := bareMesh(t, "a")
 	for _, boot := range []uint64{0, m.boot} {

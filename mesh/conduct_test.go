@@ -152,35 +152,37 @@ func TestFloodsAreStopped(t *testing.T) {
 		"verdicts":          {streamOf(protocolVerdict, peerSeven), streamOf(protocolVerdict, peerEight), guestBurst, offenceStreamFlood},
 		"syncs at once":     {streamOf(protocolSync, peerSeven), streamOf(protocolSync, peerEight), syncAtOnce, offenceStreamFlood},
 	} {
-		m := bareMesh(t, "a", withFixedClock(&fixedClock{}))
-		m.adds(t, 7, RoleMember)
-		m.adds(t, 8, RoleMember)
-		taken := 0
-		for range 2000 {
-			if c.once(m) {
-				taken++
+		t.Run(name, func(t *testing.T) {
+			m := bareMesh(t, "a", withFixedClock(&fixedClock{}))
+			m.adds(t, 7, RoleMember)
+			m.adds(t, 8, RoleMember)
+			taken := 0
+			for range 2000 {
+				if c.once(m) {
+					taken++
+				}
 			}
-		}
-		if taken != c.most {
-			t.Errorf("%s: %d of 2000 taken, want %d", name, taken, c.most)
-		}
-		if !c.other(m) {
-			t.Errorf("%s: another peer pays for it", name)
-		}
-		alarms := m.alarmsOf(AlarmMisbehaving)
-		if c.kind == "" {
-			if len(alarms) > 0 {
-				t.Errorf("%s: %v", name, alarms)
+			if taken != c.most {
+				t.Errorf("%s: %d of 2000 taken, want %d", name, taken, c.most)
 			}
-			continue
-		}
-		want := fmt.Sprintf("%s %s (%d times)", peerSeven(m), offenceWords[c.kind], 2000-taken)
-		if len(alarms) != 1 || alarms[0] != want {
-			t.Errorf("%s: %q, want %q", name, alarms, want)
-		}
-		if got := offencesOf(t, m, c.kind); got != float64(2000-taken) {
-			t.Errorf("%s: %v counted", name, got)
-		}
+			if !c.other(m) {
+				t.Errorf("%s: another peer pays for it", name)
+			}
+			alarms := m.alarmsOf(AlarmMisbehaving)
+			if c.kind == "" {
+				if len(alarms) > 0 {
+					t.Errorf("%s: %v", name, alarms)
+				}
+				return
+			}
+			want := fmt.Sprintf("%s %s (%d times)", peerSeven(m), offenceWords[c.kind], 2000-taken)
+			if len(alarms) != 1 || alarms[0] != want {
+				t.Errorf("%s: %q, want %q", name, alarms, want)
+			}
+			if got := offencesOf(t, m, c.kind); got != float64(2000-taken) {
+				t.Errorf("%s: %v counted", name, got)
+			}
+		})
 	}
 }
 

@@ -70,33 +70,35 @@ func TestWhatGossipIsTaken(t *testing.T) {
 		"by one that was away":            {data: rowBy(t, 5), from: 1, want: ignore, before: func(m *Mesh, p peer.ID) { m.absence.heard(p, hello{Away: alone}) }},
 		"by one that went on":             {data: rowBy(t, 5), from: 1, want: accept, before: func(m *Mesh, p peer.ID) { m.absence.heard(p, hello{Away: wentOn}) }},
 	} {
-		m := bareMesh(t, "a", withFixedClock(&fixedClock{}))
-		p := m.adds(t, 1, RoleMember)
-		m.authors.learn(p, 5)
-		if c.before != nil {
-			c.before(m, p)
-		}
-		from := m.self
-		if c.from != 0 {
-			from = peerOf(t, c.from)
-		}
-		msg := published(from, c.data)
-		if got := bareGossip(m).validate(t.Context(), p, msg); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-		if (msg.ValidatorData != nil) != (c.want == accept && from != m.self) {
-			t.Errorf("%s: read as %v", name, msg.ValidatorData)
-		}
-		if got := m.puller.wants(p); got != c.pulled {
-			t.Errorf("%s: pulled from the author: %v", name, got)
-		}
-		if got := m.puller.wantsAny(); got != c.any {
-			t.Errorf("%s: pulled from somebody: %v", name, got)
-		}
-		blamed := m.alarmsOf(AlarmMisbehaving)
-		if (len(blamed) == 1) != (c.blamed != "") || c.blamed != "" && blamed[0] != p.String()+" "+offenceWords[c.blamed] {
-			t.Errorf("%s: blamed %q, want for %q", name, blamed, c.blamed)
-		}
+		t.Run(name, func(t *testing.T) {
+			m := bareMesh(t, "a", withFixedClock(&fixedClock{}))
+			p := m.adds(t, 1, RoleMember)
+			m.authors.learn(p, 5)
+			if c.before != nil {
+				c.before(m, p)
+			}
+			from := m.self
+			if c.from != 0 {
+				from = peerOf(t, c.from)
+			}
+			msg := published(from, c.data)
+			if got := bareGossip(m).validate(t.Context(), p, msg); got != c.want {
+				t.Errorf("%s: %v, want %v", name, got, c.want)
+			}
+			if (msg.ValidatorData != nil) != (c.want == accept && from != m.self) {
+				t.Errorf("%s: read as %v", name, msg.ValidatorData)
+			}
+			if got := m.puller.wants(p); got != c.pulled {
+				t.Errorf("%s: pulled from the author: %v", name, got)
+			}
+			if got := m.puller.wantsAny(); got != c.any {
+				t.Errorf("%s: pulled from somebody: %v", name, got)
+			}
+			blamed := m.alarmsOf(AlarmMisbehaving)
+			if (len(blamed) == 1) != (c.blamed != "") || c.blamed != "" && blamed[0] != p.String()+" "+offenceWords[c.blamed] {
+				t.Errorf("%s: blamed %q, want for %q", name, blamed, c.blamed)
+			}
+		})
 	}
 }
 
@@ -132,21 +134,23 @@ func TestWhatSignalsAreTaken(t *testing.T) {
 		"spending of nonsense": {append([]byte{byte(SignalSpend)}, 0xff), 1, reject, offenceFrame},
 		"folded counts":        {money(folded), 1, reject, offenceFrame},
 	} {
-		m := bareMesh(t, "a", withFixedClock(&fixedClock{}))
-		m.signals = &signals{m: m}
-		p := m.adds(t, 1, RoleMember)
-		m.authors.learn(p, 5)
-		from := m.self
-		if c.from != 0 {
-			from = peerOf(t, c.from)
-		}
-		if got := m.signals.validate(t.Context(), p, published(from, c.data)); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-		blamed := m.alarmsOf(AlarmMisbehaving)
-		if (len(blamed) == 1) != (c.blamed != "") || c.blamed != "" && blamed[0] != p.String()+" "+offenceWords[c.blamed] {
-			t.Errorf("%s: blamed %q", name, blamed)
-		}
+		t.Run(name, func(t *testing.T) {
+			m := bareMesh(t, "a", withFixedClock(&fixedClock{}))
+			m.signals = &signals{m: m}
+			p := m.adds(t, 1, RoleMember)
+			m.authors.learn(p, 5)
+			from := m.self
+			if c.from != 0 {
+				from = peerOf(t, c.from)
+			}
+			if got := m.signals.validate(t.Context(), p, published(from, c.data)); got != c.want {
+				t.Errorf("%s: %v, want %v", name, got, c.want)
+			}
+			blamed := m.alarmsOf(AlarmMisbehaving)
+			if (len(blamed) == 1) != (c.blamed != "") || c.blamed != "" && blamed[0] != p.String()+" "+offenceWords[c.blamed] {
+				t.Errorf("%s: blamed %q", name, blamed)
+			}
+		})
 	}
 	// Another's counts: forgiven once, since its store may have a new identity.
 	m := bareMesh(t, "a")
