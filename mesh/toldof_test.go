@@ -241,7 +241,10 @@ func TestLinksAtRest(t *testing.T) {
 	if !l.restless(clock.at) {
 		t.Error("without a stream there is something to do")
 	}
-	l.beats = &stream{m: m}
+	if l.beats = (&stream{m: m}); !l.restless(clock.at) {
+		t.Error("the way to it is not measured")
+	}
+	l.trips.took(time.Millisecond, true, clock.at)
 	for after, want := range map[time.Duration]bool{0: false, suspectAfter - 1: false, suspectAfter: true, time.Hour: true} {
 		if got := l.restless(clock.at.Add(after)); got != want {
 			t.Errorf("after %s: %v", after, got)
