@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -258,8 +259,12 @@ func readStatic(text string) (addr string, id peer.ID, err error) {
 		}
 		return addr, id, nil
 	}
-	if _, _, err := net.SplitHostPort(text); err != nil {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
 		return "", "", fmt.Errorf("read %s: want host:port or a multiaddr: %w", text, err)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); host == "" || err != nil || n == 0 {
+		return "", "", fmt.Errorf("read %s: want a host and a port number, such as box-b:8771", text)
 	}
 	return text, "", nil
 }

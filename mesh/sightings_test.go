@@ -3,6 +3,7 @@ package mesh
 import (
 	"bytes"
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -137,6 +138,24 @@ func TestMetricsAreThere(t *testing.T) {
 	for _, want := range []string{"libp2p_rcmgr_connections", "libp2p_swarm_connections_opened_total"} {
 		if !names[want] {
 			t.Errorf("no %s among %d metrics", want, len(names))
+		}
+	}
+}
+
+func TestPeersByHandAreReadOrRefused(t *testing.T) {
+	const id = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
+	for text, want := range map[string]string{
+		"192.0.2.1:8771": "192.0.2.1:8771 ", "[fd00::1]:8771": "[fd00::1]:8771 ", "box.example:1": "box.example:1 ",
+		"/ip4/192.0.2.1/tcp/8771":                      "192.0.2.1:8771 ",
+		"/dns4/box.example/tcp/8771/p2p/" + id:         "box.example:8771 " + id,
+		"/ip6zone/eth0/ip6/fe80::1/tcp/8771/p2p/" + id: "[fe80::1%eth0]:8771 " + id,
+		":8771": "", "box:http": "", "box:0": "", "box:65536": "", "box:-1": "", "box": "", "fd00::1:8771": "", "": "",
+		"/ip4/192.0.2.1/udp/8771": "", "/ip4/192.0.2.1": "",
+	} {
+		addr, peer, err := readStatic(text)
+		got := addr + " " + peer.String()
+		if want == "" && (err == nil || !strings.Contains(err.Error(), "want")) || want != "" && (err != nil || got != want) {
+			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
 		}
 	}
 }
