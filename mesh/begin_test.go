@@ -268,6 +268,28 @@ func TestClaimsOfACopy(t *testing.T) {
 	}
 }
 
+// TestOldClaimsOfACopyStopNobody: two members that heard a copy at different times say
+// nothing of now, nor does one that was removed.
+func TestOldClaimsOfACopyStopNobody(t *testing.T) {
+	clock := &fixedClock{}
+	m := bareMesh(t, "a", withFixedClock(clock))
+	for i := range 3 {
+		m.speaksTo(m.adds(t, byte(i+1), RoleMember), crdt.ReplicaID(i+1))
+	}
+	claim := func(by byte) { m.clones.claimed(peerOf(t, by), m.boot-1, "n hears it twice") }
+	claim(1)
+	clock.at = clock.at.Add(cloneFor + 1)
+	claim(2)
+	claim(9) // no member
+	if m.clones.stopped() {
+		t.Error("an old claim counts")
+	}
+	clock.at = clock.at.Add(cloneFor)
+	if claim(3); !m.clones.stopped() {
+		t.Error("two that say so within a minute do not count")
+	}
+}
+
 // TestBootsOfAPeer: a restart is none of two, however its frames arrive.
 func TestBootsOfAPeer(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

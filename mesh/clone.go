@@ -66,15 +66,15 @@ type cloneWatch struct {
 	m *Mesh
 
 	mu     sync.Mutex
-	claims map[uint64]map[peer.ID]bool // by boot number: who heard it
-	other  uint64                      // boot number of the copy seen last
+	claims map[uint64]map[peer.ID]time.Time // by boot number: who heard it, and when last
+	other  uint64                           // boot number of the copy seen last
 	where  string
 	at     time.Time
 	stop   bool // this is the one that came later: it serves no more
 }
 
 func newCloneWatch(m *Mesh) *cloneWatch {
-	return &cloneWatch{m: m, claims: map[uint64]map[peer.ID]bool{}}
+	return &cloneWatch{m: m, claims: map[uint64]map[peer.ID]time.Time{}}
 }
 
 // claimed takes a member's word that it hears this identity under another boot.
@@ -88,12 +88,24 @@ func (c *cloneWatch) claimed(by peer.ID, boot uint64, where string) {
 		if len(c.claims) > maxEvents {
 			clear(c.claims)
 		}
-		c.claims[boot] = map[peer.ID]bool{}
+		c.claims[boot] = map[peer.ID]time.Time{}
 	}
-	c.claims[boot][by] = true
-	sure := len(c.claims[boot]) >= need
+	c.claims[boot][by] = c.m.now()
+	sure := c.claimants(boot) >= need
 	c.mu.Unlock()
 	c.seen(boot, where, sure)
+}
+
+// claimants counts the members that say so now: a process which ended is told of for
+// cloneFor, and who is a member no more counts no more. It is called with mu held.
+func (c *cloneWatch) claimants(boot uint64) (n int) {
+	roster, now := c.m.view.Load().roster, c.m.now()
+	for by, at := range c.claims[boot] {
+		if now.Sub(at).Abs() <= cloneFor && roster.active(by) {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *cloneWatch) seen(boot uint64, where string, sure bool) {
