@@ -10,7 +10,7 @@ const (
 	// any are gathered: what a few streams cost is no matter.
 	gatherFrom = 16
 	// gatherTime is the longest that an event waits for others to come.
-	gatherTime = 10 * time.Millisecond
+	gatherTime = 20 * time.Millisecond
 	// gatherTick is what waits end at, so that one waking of the process serves
 	// several streams. It is a part of gatherTime, as streams that all wake at
 	// once would keep a new request waiting.
