@@ -81,9 +81,8 @@ func missed(t *testing.T, a, b *box) (keys []string) {
 // is counted as there that is not.
 func TestCursorsSkipNoRow(t *testing.T) {
 	t.Parallel()
-	a, b := newBox(t, "a"), newBox(t, "b")
-	b.join(a)
-	allLive(t, a, b)
+	boxes := newBoxes(t, 2)
+	a, b := boxes[0], boxes[1]
 	a.kill() // so that no gossip brings the rows
 	const rows, atOnce = 1500, 500
 	for from := 0; from < rows; from += atOnce {
@@ -131,9 +130,8 @@ func TestCursorsSkipNoRow(t *testing.T) {
 // TestCountsSurviveACut: those about spending, which come in pages of their own.
 func TestCountsSurviveACut(t *testing.T) {
 	t.Parallel()
-	a, b := newBox(t, "a"), newBox(t, "b")
-	b.join(a)
-	allLive(t, a, b)
+	boxes := newBoxes(t, 2)
+	a, b := boxes[0], boxes[1]
 	a.kill()
 	const accounts = 3000
 	var part crdt.Money
@@ -172,9 +170,8 @@ func TestCountsSurviveACut(t *testing.T) {
 // fetches only the beginning.
 func TestLargeRowsAreRepairedWhole(t *testing.T) {
 	t.Parallel()
-	a, b := newBox(t, "a"), newBox(t, "b")
-	b.join(a)
-	allLive(t, a, b)
+	boxes := newBoxes(t, 2)
+	a, b := boxes[0], boxes[1]
 	b.kill()
 	const cells = 8
 	key := crdt.NewKey("things", "large")
@@ -214,9 +211,8 @@ func TestLargeRowsAreRepairedWhole(t *testing.T) {
 // TestCursorsOfAReplacedMesh are not kept, nor those of rows that were replaced.
 func TestCursorsOfAReplacedMesh(t *testing.T) {
 	t.Parallel()
-	a, b := newBox(t, "a"), newBox(t, "b")
-	b.join(a)
-	allLive(t, a, b)
+	boxes := newBoxes(t, 2)
+	a, b := boxes[0], boxes[1]
 	s, err := b.mesh.open(t.Context(), a.peer(), protocolSync)
 	if err != nil {
 		t.Fatal(err)

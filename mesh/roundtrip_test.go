@@ -41,9 +41,8 @@ func TestTripsKeepTheLeastOfTheLast(t *testing.T) {
 
 func TestTheWayToAPeerIsMeasured(t *testing.T) {
 	t.Parallel()
-	a, b := newBox(t, "a"), newBox(t, "b")
-	b.join(a)
-	allLive(t, a, b)
+	boxes := newBoxes(t, 2)
+	a, b := boxes[0], boxes[1]
 	trip := func() time.Duration {
 		for _, n := range a.mesh.Nodes() {
 			if n.ID == b.id() {

@@ -12,9 +12,8 @@ import (
 // at all, as over a link that is cut for a moment, ends that read and nothing else.
 func TestReadDeadlineDoesNotSpoilAStream(t *testing.T) {
 	t.Parallel()
-	a, b := newBox(t, "a"), newBox(t, "b")
-	b.join(a)
-	allLive(t, a, b)
+	boxes := newBoxes(t, 2)
+	a, b := boxes[0], boxes[1]
 	b.mesh.Handle(ProtocolInfer, func(s Stream) {
 		io.Copy(s, s)
 		s.Close()
@@ -51,9 +50,8 @@ func TestReadDeadlineDoesNotSpoilAStream(t *testing.T) {
 // already, before and after the peer's first word.
 func TestReadDeadlineMoves(t *testing.T) {
 	t.Parallel()
-	a, b := newBox(t, "a"), newBox(t, "b")
-	b.join(a)
-	allLive(t, a, b)
+	boxes := newBoxes(t, 2)
+	a, b := boxes[0], boxes[1]
 	b.mesh.Handle(ProtocolInfer, func(s Stream) { <-b.done }) // says no more than hello
 	s := openTo(t, a, b)
 	defer s.Reset()
@@ -80,9 +78,8 @@ func TestReadDeadlineMoves(t *testing.T) {
 // TestCloseOfASilentStreamReturns: closing must not wait for a peer that never answers.
 func TestCloseOfASilentStreamReturns(t *testing.T) {
 	t.Parallel()
-	a, b := newBox(t, "a"), newBox(t, "b")
-	b.join(a)
-	allLive(t, a, b)
+	boxes := newBoxes(t, 2)
+	a, b := boxes[0], boxes[1]
 	b.mesh.Handle(ProtocolInfer, func(s Stream) { s.Reset() })
 	s := openTo(t, a, b)
 	closed := make(chan struct{})

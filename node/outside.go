@@ -50,11 +50,13 @@ func (v *view) outsideModels(offered []string) []router.ModelView {
 	for _, h := range v.hosts {
 		names = append(names, h.Provider.HostNames(h.Status)...)
 	}
-	for i, name := range names {
-		same := func(other string) bool { return catalog.FoldName(other) == catalog.FoldName(name) }
-		if slices.ContainsFunc(names[:i], same) {
+	seen := make(map[string]bool, len(names))
+	for _, name := range names {
+		folded := catalog.FoldName(name)
+		if seen[folded] {
 			continue
 		}
+		seen[folded] = true
 		if _, held := catalog.Resolve(v.models, name); held {
 			continue
 		}

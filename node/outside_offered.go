@@ -40,7 +40,7 @@ func newOffered() *offered {
 	return &offered{offers: map[string]*offer{}, listed: make(chan struct{}, 1)}
 }
 
-// open are the patterns of a provider that stand for several models of its own.
+// openPatterns are those of a provider that stand for several models of its own.
 func openPatterns(p *catalog.Provider) []string {
 	var out []string
 	for _, m := range p.Models {

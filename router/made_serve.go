@@ -34,13 +34,6 @@ const (
 // FileOwner begins the IDs of files that a node keeps.
 func FileOwner(peer string) string { return filePrefix + peer }
 
-// ownerOfFile reads the peer ID of the node that keeps a file.
-func ownerOfFile(id string) (peer string, ok bool) {
-	rest, ok := strings.CutPrefix(id, filePrefix)
-	peer, _, ours := strings.Cut(rest, "_")
-	return peer, ok && ours && peer != "" && len(id) < 256
-}
-
 // fileRoute is a file that was made, by its ID, or its bytes.
 func fileRoute(rest string) (route, bool) {
 	id, ok := strings.CutPrefix(rest, filesPath)
@@ -129,7 +122,7 @@ func (p plain) Write(b []byte) (int, error) {
 
 // findFile asks the owner of a file for it, or has it deleted there.
 func (r *Router) findFile(ctx context.Context, q fileQuestion) (files.File, *openai.Error) {
-	owner, ok := ownerOfFile(q.ID)
+	owner, ok := ownerOf(q.ID, filePrefix)
 	var answer fileAnswer
 	switch {
 	case !ok:
@@ -193,7 +186,10 @@ func (r *Router) openFile(ctx context.Context, owner string, q fileQuestion) (me
 // readLine reads a line of JSON and no byte more.
 func readLine(br *bufio.Reader, into any) error {
 	line, err := br.ReadSlice('\n')
-	if err != nil || len(line) > maxFacts {
+	if err == nil && len(line) > maxFacts {
+		err = bufio.ErrBufferFull
+	}
+	if err != nil {
 		return fmt.Errorf("read a line of %d bytes: %w", len(line), err)
 	}
 	return json.Unmarshal(line, into)
@@ -201,7 +197,7 @@ func readLine(br *bufio.Reader, into any) error {
 
 // contentOf opens the bytes of a file, here or at its owner.
 func (r *Router) contentOf(ctx context.Context, q fileQuestion, f files.File) (io.ReadSeekCloser, error) {
-	owner, _ := ownerOfFile(q.ID)
+	owner, _ := ownerOf(q.ID, filePrefix)
 	if owner == r.cfg.Peer {
 		content, _, err := r.cfg.Files.Open(q.ID, q.Key)
 		return content, err

@@ -201,22 +201,16 @@ type wireEnd struct {
 	name string
 }
 
-func (e wireEnd) Publish(msg []byte) {
-	e.w.mu.Lock()
-	defer e.w.mu.Unlock()
-	for name, r := range e.w.heads {
-		if name != e.name {
-			r.TakeShared(e.name, msg)
-		}
-	}
-}
+func (e wireEnd) Publish(msg []byte) { e.tell((*Router).TakeShared, msg) }
 
-func (e wireEnd) Cooled(msg []byte) {
+func (e wireEnd) Cooled(msg []byte) { e.tell((*Router).TakeCooled, msg) }
+
+func (e wireEnd) tell(take func(r *Router, from string, msg []byte), msg []byte) {
 	e.w.mu.Lock()
 	defer e.w.mu.Unlock()
 	for name, r := range e.w.heads {
 		if name != e.name {
-			r.TakeCooled(e.name, msg)
+			take(r, e.name, msg)
 		}
 	}
 }

@@ -119,9 +119,9 @@ func (r *Router) newResponseID() string {
 	return r.cfg.Peer + "_" + hex.EncodeToString(raw[:])
 }
 
-// ownerOf reads the peer ID of the node that stores a response.
-func ownerOf(id string) (peer string, ok bool) {
-	rest, ok := strings.CutPrefix(id, responsePrefix)
+// ownerOf reads the peer ID of the node that keeps what an ID with this prefix names.
+func ownerOf(id, prefix string) (peer string, ok bool) {
+	rest, ok := strings.CutPrefix(id, prefix)
 	peer, _, ours := strings.Cut(rest, "_")
 	return peer, ok && ours && peer != "" && len(id) < 256
 }
@@ -136,7 +136,7 @@ type storedQuestion struct {
 // findStored asks the owner of a response for it. Nil: there is none, or not for
 // this key.
 func (r *Router) findStored(ctx context.Context, q storedQuestion) (*storedResponse, *openai.Error) {
-	owner, ok := ownerOf(q.ID)
+	owner, ok := ownerOf(q.ID, responsePrefix)
 	switch {
 	case !ok:
 		return nil, nil

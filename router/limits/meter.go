@@ -166,9 +166,7 @@ func (v level) until(less float64) time.Duration {
 func minutes(n float64) time.Duration { return time.Duration(n * float64(time.Minute)) }
 
 // upToSeconds rounds up to whole seconds, one at least.
-func upToSeconds(d time.Duration) time.Duration {
-	return max((d + time.Second - 1).Truncate(time.Second), time.Second)
-}
+func upToSeconds(d time.Duration) time.Duration { return time.Duration(seconds(d)) * time.Second }
 
 // reset is when nothing of what is taken now counts any more.
 func (v level) reset() time.Duration {

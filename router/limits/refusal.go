@@ -91,7 +91,7 @@ func (s shown) header(h http.Header) {
 	}
 	h.Set("X-Ratelimit-Limit-"+what, strconv.FormatUint(s.limit, 10))
 	h.Set("X-Ratelimit-Remaining-"+what, strconv.FormatUint(s.remaining, 10))
-	h.Set("X-Ratelimit-Reset-"+what, (time.Duration(seconds(s.reset)) * time.Second).String())
+	h.Set("X-Ratelimit-Reset-"+what, upToSeconds(s.reset).String())
 }
 
 // seconds rounds up to whole seconds, one at least.
