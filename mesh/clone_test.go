@@ -40,7 +40,7 @@ func cloneOf(t *testing.T, b *box) *box {
 	t.Helper()
 	b.kill()
 	c := &box{t: t, dir: t.TempDir(), cfg: b.cfg}
-	c.cfg.Listen, c.cfg.Log = "127.0.0.1:0", testLog(t, b.cfg.Name+" copy")
+	c.cfg.Listen, c.cfg.Log = freePort(t), testLog(t, b.cfg.Name+" copy")
 	if err := os.CopyFS(c.dir, os.DirFS(b.dir)); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestDHTFindsBoxesThatMoved(t *testing.T) {
 	killAll(a, c)
 	b.mesh.handle(protocolSync, members, func(s *stream) { s.Reset() })
 	for _, x := range []*box{c, a} {
-		x.cfg.Listen = "127.0.0.1:0"
+		x.cfg.Listen = freePort(t)
 		x.cfg.DHTBootstrap = []string{b.addr()}
 		x.start()
 	}

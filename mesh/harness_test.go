@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +37,30 @@ type box struct {
 	done chan struct{}
 }
 
+// portsFrom and ports are below what the system gives to connections that go out: one of
+// those must not take the port of a box that is down for a moment.
+const portsFrom, ports = 10_000, 20_000
+
+var lastPort atomic.Uint32
+
+func init() { lastPort.Store(uint32(os.Getpid()) * 97) } // beside other test processes
+
+// freePort is an address of 127.0.0.1 that no other box of this process has.
+func freePort(t *testing.T) string {
+	t.Helper()
+	for range ports {
+		addr := fmt.Sprintf("127.0.0.1:%d", portsFrom+lastPort.Add(1)%ports)
+		l, err := net.Listen("tcp4", addr)
+		if err != nil {
+			continue
+		}
+		l.Close()
+		return addr
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
 // newBox starts a box on a free port of 127.0.0.1.
 func newBox(t *testing.T, name string, change ...func(*Config)) *box {
 	t.Helper()
@@ -43,7 +69,7 @@ func newBox(t *testing.T, name string, change ...func(*Config)) *box {
 		t.Fatal(err)
 	}
 	b := &box{t: t, dir: t.TempDir(), cfg: Config{
-		Key: key, Name: name, Version: "test", Listen: "127.0.0.1:0", Log: testLog(t, name),
+		Key: key, Name: name, Version: "test", Listen: freePort(t), Log: testLog(t, name),
 		OfferWait: patience,
 	}}
 	for _, c := range change {

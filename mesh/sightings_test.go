@@ -72,9 +72,9 @@ func TestSightingBringsANewAddress(t *testing.T) {
 	b.join(a)
 	allLive(t, a, b)
 	b.kill()
-	b.cfg.Listen = "127.0.0.1:0" // it comes back elsewhere, and cannot reach a
+	b.cfg.Listen = freePort(t) // it comes back elsewhere, and cannot reach a
 	a.kill()
-	a.cfg.Listen = "127.0.0.1:0"
+	a.cfg.Listen = freePort(t)
 	a.start()
 	b.start()
 	a.mesh.sighted(context.Background(), seenBy(b))
