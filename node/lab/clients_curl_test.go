@@ -43,7 +43,7 @@ type curlAsk struct {
 	body   string   // empty: a GET
 	status string   // "200" unless given
 	key    string   // "may" unless given: "narrow", "wrong"
-	holds  []string // of the answer without white space
+	holds  []string // of the answer without white space, that in text included
 	lacks  string
 }
 
@@ -70,7 +70,7 @@ var curlAsks = map[string]curlAsk{
 	"embeddings-old":   {path: "/api/embeddings", body: `{"model":"smollm2","prompt":"a"}`, holds: []string{`{"embedding":[`}},
 	"responses":        {path: "/v1/responses", body: `{"model":"smollm2","max_output_tokens":12,"input":"Say hello."}`, holds: []string{`"object":"response"`, `"output_text"`, `"output_tokens":`}},
 	"responses-stream": {path: "/v1/responses", body: `{"stream":true,"model":"smollm2","max_output_tokens":12,"input":"Say hello."}`, holds: []string{`event:response.created`, `response.output_text.delta`, `"sequence_number":`}, lacks: `[DONE]`},
-	"responses-schema": {path: "/v1/responses", body: `{"model":"smollm2","max_output_tokens":60,"input":"How is the weather in Rome?","text":{"format":{"type":"json_schema","name":"city","schema":` + curlCity + `}}}`, holds: []string{`\"city\":`}},
+	"responses-schema": {path: "/v1/responses", body: `{"model":"smollm2","temperature":0,"max_output_tokens":60,"input":"How is the weather in Rome?","text":{"format":{"type":"json_schema","name":"city","schema":` + curlCity + `}}}`, holds: []string{`\"city\":`}},
 	"messages":         {path: "/v1/messages", body: `{` + curlShort + `}`, holds: []string{`"type":"message"`, `"type":"text"`, `"output_tokens":`}},
 	"messages-stream":  {path: "/v1/messages", body: `{"stream":true,` + curlShort + `}`, holds: []string{`event:message_start`, `event:content_block_delta`, `event:message_stop`}, lacks: `[DONE]`},
 	"count-tokens":     {path: "/v1/messages/count_tokens", body: `{"model":"smollm2",` + curlHello + `}`, holds: []string{`"input_tokens":`}},
@@ -95,7 +95,7 @@ func (a curlAsk) fill(s *clientStage, c *column, box *Box) (string, error) {
 	if err != nil || status != want {
 		return "", fmt.Errorf("%s, want %s: %.500s %v", status, want, text, err)
 	}
-	plain := strings.NewReplacer(" ", "", "\n", "").Replace(text)
+	plain := strings.NewReplacer(" ", "", "\n", "", `\n`, "", `\t`, "").Replace(text)
 	for _, part := range a.holds {
 		if !strings.Contains(plain, part) {
 			return "", fmt.Errorf("lacks %s: %.1000s", part, text)

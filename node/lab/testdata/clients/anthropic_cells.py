@@ -13,7 +13,8 @@ def client(address, key=None, retries=0):
 
 def features(box, address):
     c = client(address)
-    common = {"model": table.model, "max_tokens": 12, "messages": MESSAGES}
+    # It has no name for the temperature, at which a small model keeps to a schema.
+    common = {"model": table.model, "max_tokens": 12, "messages": MESSAGES, "extra_body": {"temperature": 0}}
 
     def message(at=c, **more):
         return at.messages.create(**common | more)
@@ -58,7 +59,7 @@ def features(box, address):
             anthropic.BadRequestError, "images", status=400)
 
     def cancel():
-        s = message(messages=STORY, max_tokens=3000, extra_body={"temperature": 0}, stream=True)
+        s = message(messages=STORY, max_tokens=3000, stream=True)
         for _ in range(8):
             next(s)
         s.close()
