@@ -138,6 +138,10 @@ func bystander(t *testing.T, env ...string) (pid int, start uint64) {
 		_ = cmd.Process.Kill() // it may be what the test ended
 		_ = cmd.Wait()
 	})
+	// Its environment can be read no sooner than its command line.
+	if _, err := argvHashOfNew(cmd.Process.Pid, nil); err != nil {
+		t.Fatal(err)
+	}
 	s, err := readStat(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
