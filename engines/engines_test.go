@@ -2,6 +2,8 @@ package engines
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,11 +34,16 @@ func TestSimCommand(t *testing.T) {
 	want := []Command{{
 		Path: "/bin/llmgw",
 		Args: []string{"engine-sim", "--model", "/weights/file", "--alias", "Org/Smol:q4", "--host", "127.0.0.1",
-			"--port", "8791", "--ctx-size", "2048", "--embeddings"},
+			"--port", "8791", "--ctx-size", "2048", "--embeddings",
+			"--kv-events", "/run/x/kv.sock", "--kv-replay", "/run/x/kv-replay.sock"},
 		Env: []string{"LLAMA_API_KEY=run-key"},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+	at.RunDir = "/" + strings.Repeat("d", maxSocketPath)
+	if got, err = (Sim{}).Commands(s, at); err != nil || slices.Contains(got[0].Args, "--kv-events") {
+		t.Errorf("sockets whose paths are too long: %v %v", got, err)
 	}
 	s.Profile.Args = []string{"--fast"}
 	if _, err := (Sim{}).Commands(s, at); !errors.Is(err, ErrProfile) {

@@ -166,7 +166,7 @@ func (a LlamaCpp) Commands(s catalog.Shard, at Endpoint) ([]Command, error) {
 func (LlamaCpp) Probe() Probe {
 	return Probe{
 		HealthPath: "/health", ModelsPath: "/v1/models", PropsPath: "/props", MetricsPath: "/metrics",
-		Health: llamaHealth, Models: openAIModels, Props: llamaProps, Token: openAIToken,
+		Health: llamaHealth, Models: openAIModels, Props: llamaProps, Load: LlamaLoad, Token: openAIToken,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"llmgw/engines/kvevents"
 	"llmgw/mesh/catalog"
 )
 
@@ -37,6 +38,11 @@ type Probe struct {
 	Models func(body []byte) ([]string, error)
 	// Props reads an answer of PropsPath; zero fields: the engine does not tell.
 	Props func(body []byte) (Props, error)
+	// Load reads an answer of MetricsPath.
+	Load func(body []byte) Load
+	// Events are the sockets in its directory at which an engine publishes what its
+	// KV cache holds; nil: it does not.
+	Events func(runDir string) kvevents.Source
 	// Token is the request that makes the engine compute once.
 	Token func(s catalog.Shard) TokenRequest
 }

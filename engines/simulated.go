@@ -1,8 +1,10 @@
 package engines
 
 import (
+	"path/filepath"
 	"strconv"
 
+	"llmgw/engines/kvevents"
 	"llmgw/mesh/catalog"
 )
 
@@ -53,11 +55,25 @@ func (a Sim) Commands(s catalog.Shard, at Endpoint) ([]Command, error) {
 	if s.Profile.Embeddings {
 		args = append(args, "--embeddings")
 	}
+	if events := a.events(at.RunDir); len(events.Replay) <= maxSocketPath {
+		args = append(args, "--kv-events", events.Live, "--kv-replay", events.Replay)
+	}
 	return []Command{{Path: at.Binary, Args: args, Env: []string{"LLAMA_API_KEY=" + at.Key}}}, nil
 }
 
+// maxSocketPath is what the address of a unix socket has room for, in bytes.
+const maxSocketPath = 107
+
+func (Sim) events(runDir string) kvevents.Source {
+	return kvevents.Source{Live: filepath.Join(runDir, "kv.sock"), Replay: filepath.Join(runDir, "kv-replay.sock")}
+}
+
 // Probe implements Adapter.
-func (Sim) Probe() Probe { return LlamaCpp{}.Probe() }
+func (a Sim) Probe() Probe {
+	p := LlamaCpp{}.Probe()
+	p.Load, p.Events = VLLMLoad, a.events
+	return p
+}
 
 // Lacks implements Adapter. It writes tokens, pictures and speech of its own, whatever is
 // asked.

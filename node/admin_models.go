@@ -136,6 +136,12 @@ func (a admin) replica(v *view, n mesh.Node, r catalog.ReplicaStatus) ui.Replica
 	if r.PID != 0 {
 		out.InFlight = &r.InFlight
 	}
+	if r.LoadKnown {
+		out.Waiting = &r.Waiting
+	}
+	if r.KVTokens > 0 {
+		out.KVTokens, out.KVUse = &r.KVTokens, &r.KVUse
+	}
 	if seconds := a.now().Unix() - r.Since; r.Since > 0 && seconds >= 0 {
 		out.StateSeconds = &seconds
 	}

@@ -1,16 +1,14 @@
 package node
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
-	"strconv"
-	"strings"
 
+	"llmgw/engines"
 	"llmgw/mesh/catalog"
 )
 
@@ -227,39 +225,8 @@ func readMetrics(get hostAPI, s *catalog.HostStatus) error {
 	if err != nil || status != http.StatusOK {
 		return err
 	}
-	running, okRunning := sumOf(body, "vllm:num_requests_running")
-	waiting, okWaiting := sumOf(body, "vllm:num_requests_waiting")
-	if okRunning && okWaiting {
-		s.LoadKnown, s.InFlight = true, bounded(int(min(running+waiting, math.MaxInt32)))
-	}
-	kv, ok := sumOf(body, "vllm:kv_cache_usage_perc")
-	if !ok {
-		kv, ok = sumOf(body, "vllm:gpu_cache_usage_perc")
-	}
-	if ok {
-		s.KVUse = math.Round(min(max(kv, 0), 1)/catalog.KVStep) * catalog.KVStep
-	}
+	l := engines.VLLMLoad(body)
+	s.LoadKnown, s.InFlight = l.Known, l.Running+l.Waiting
+	s.KVUse, s.KVTokens = catalog.KVStepped(l.KVUse), l.KVTokens
 	return nil
-}
-
-// sumOf adds the samples of a metric; false: there is none, or one is no number.
-func sumOf(body []byte, name string) (sum float64, ok bool) {
-	lines := bufio.NewScanner(bytes.NewReader(body))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		rest, found := strings.CutPrefix(lines.Text(), name)
-		if !found || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		fields := strings.Fields(rest[strings.LastIndexByte(rest, '}')+1:])
-		if len(fields) == 0 {
-			return 0, false
-		}
-		v, err := strconv.ParseFloat(fields[0], 64)
-		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
-			return 0, false
-		}
-		sum, ok = sum+v, true
-	}
-	return sum, ok && lines.Err() == nil
 }

@@ -33,7 +33,8 @@ func papers(docs map[string]string) hostAPI {
 
 func TestWhatHostsTell(t *testing.T) {
 	const metrics = "# HELP x\nvllm:num_requests_running{engine=\"0\",model_name=\"a } 7\"} 3.0\nvllm:num_requests_running{engine=\"1\"} 1\n" +
-		"vllm:num_requests_waiting{engine=\"0\"} 2\nvllm:num_requests_waiting_by_reason{x=\"y\"} 90\nvllm:kv_cache_usage_perc{engine=\"0\"} 0.37\n"
+		"vllm:num_requests_waiting{engine=\"0\"} 2\nvllm:num_requests_waiting_by_reason{x=\"y\"} 90\nvllm:kv_cache_usage_perc{engine=\"0\"} 0.37\n" +
+		"vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"1000\"} 1.0\nvllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"None\"} 1.0\n"
 	for name, c := range map[string]struct {
 		docs map[string]string
 		want catalog.HostStatus
@@ -57,7 +58,7 @@ func TestWhatHostsTell(t *testing.T) {
 		}, catalog.HostStatus{Kind: catalog.HostLlamaCpp, Models: []catalog.HostModel{{Name: "m", Context: 512}}, Slots: 2}},
 		"vLLM": {map[string]string{
 			"/metrics": metrics, "/v1/models": `{"data":[{"id":"org/m","max_model_len":32768}]}`,
-		}, catalog.HostStatus{Kind: catalog.HostVLLM, Models: []catalog.HostModel{{Name: "org/m", Context: 32768}}, LoadKnown: true, InFlight: 6, KVUse: math.Round(0.37/catalog.KVStep) * catalog.KVStep}},
+		}, catalog.HostStatus{Kind: catalog.HostVLLM, Models: []catalog.HostModel{{Name: "org/m", Context: 32768}}, LoadKnown: true, InFlight: 6, KVUse: math.Round(0.37/catalog.KVStep) * catalog.KVStep, KVTokens: 16000}},
 		"vLLM with odd numbers": {map[string]string{
 			"/metrics": "\nvllm:num_requests_running NaN\nvllm:num_requests_waiting 1\nvllm:gpu_cache_usage_perc 7\n", "/v1/models": `{"data":[{"id":"m","max_model_len":-5}]}`,
 		}, catalog.HostStatus{Kind: catalog.HostVLLM, Models: []catalog.HostModel{{Name: "m"}}, KVUse: 1}},

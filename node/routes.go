@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,8 +61,8 @@ func (v *view) route(m catalog.Model) router.ModelView {
 			case isLive(n) && !n.Presence.Stopping && s.State == catalog.ReplicaReady:
 				out.Replicas = append(out.Replicas, router.Replica{
 					Peer: n.ID, Node: v.name(n.ID), Local: n.State == mesh.StateSelf, Model: m.ID, Slot: s.Slot, Epoch: s.Epoch, Digest: s.Digest,
-					InFlight: s.InFlight, Slots: s.Slots, Context: s.Context,
-					Boot: uint64(s.PID), KVTokens: int64(s.Context) * int64(s.Slots), Priority: profileOf(m, s.Profile).Priority, Weight: profileOf(m, s.Profile).Weight,
+					InFlight: s.InFlight, Slots: atOnce(s), Context: s.Context,
+					Boot: uint64(s.PID) + s.Cleared<<32, KVTokens: cmp.Or(s.KVTokens, int64(s.Context)*int64(s.Slots)), KVUse: s.KVUse, Priority: profileOf(m, s.Profile).Priority, Weight: profileOf(m, s.Profile).Weight,
 					Hop: n.RoundTrip, Lacks: s.Lacks, Labels: v.settings[n.ID].Labels,
 				})
 			case s.State == catalog.ReplicaFailed || s.State == catalog.ReplicaQuarantined || s.State == catalog.ReplicaBackoff:
@@ -78,6 +79,15 @@ func (v *view) route(m catalog.Model) router.ModelView {
 		out.Loadable, out.Stage = v.coming(m, out.Problem)
 	}
 	return out
+}
+
+// atOnce are the requests that a replica computes at once: as many as its engine
+// has slots for, or what it was seen to do while others waited in it.
+func atOnce(s catalog.ReplicaStatus) int {
+	if s.AtOnce > 0 && (s.Slots == 0 || s.AtOnce < s.Slots) {
+		return s.AtOnce
+	}
+	return s.Slots
 }
 
 // coming says whether a request may wait for a model that is not loaded, and how

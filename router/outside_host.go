@@ -50,7 +50,7 @@ func (h Host) Replica(m catalog.Model, held bool) (Replica, bool) {
 		}
 		r := Replica{
 			Peer: "provider/" + p.ID, Node: p.ID, Model: m.ID, Provider: p, Theirs: theirs.Name, Pattern: HostModel(p.ID, theirs.Name),
-			Context: theirs.Context, Slots: h.Status.Slots, KVUse: h.Status.KVUse, InFlight: h.Status.InFlight,
+			Context: theirs.Context, Slots: h.Status.Slots, KVTokens: h.Status.KVTokens, KVUse: h.Status.KVUse, InFlight: h.Status.InFlight,
 			Priority: p.Priority, Labels: h.Labels,
 		}
 		if held && p.Held == catalog.HeldLast {

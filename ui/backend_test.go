@@ -343,7 +343,7 @@ func sample() Overview {
 		},
 		Replicas: []Replica{
 			{Model: "SmolLM2", Node: attic, NodeName: "attic", Epoch: 3, State: string(catalog.ReplicaReady), StateSeconds: ptr(int64(7322)),
-				Engine: "llamacpp", Device: "cpu", Context: ptr(4096), Slots: ptr(4), InFlight: ptr(3), Restarts: 1, Adopted: true, PID: ptr(9120)},
+				Engine: "llamacpp", Device: "cpu", Context: ptr(4096), Slots: ptr(4), InFlight: ptr(3), Waiting: ptr(2), KVTokens: ptr(int64(4096)), KVUse: ptr(0.45), Restarts: 1, Adopted: true, PID: ptr(9120)},
 			{Model: "qwen-tiny", Node: cellar, NodeName: "cellar", Epoch: 9, State: string(catalog.ReplicaQuarantined), StateSeconds: ptr(int64(65)),
 				Engine: "llamacpp", Device: "GPU-1", Restarts: 5, Reason: "exited with code 1 before it was ready, 5 times in 2 min",
 				LastLines: []string{"load_model: loading model 'qwen-tiny.gguf'", "ggml_backend_alloc: out of device memory", "<script>alert(1)</script>", "error: failed to load model"}},

@@ -90,7 +90,7 @@ func TestEmptyMeshHasNoNullLists(t *testing.T) {
 var numbers = map[string]bool{
 	"last_contact_seconds": true, "skew_seconds": true, "round_trip_ms": true, "last_sync_seconds": true, "disk_free": true, "threads": true, "ram_total": true,
 	"ram_free": true, "size_bytes": true, "context": true, "memory_need": true, "state_seconds": true,
-	"slots": true, "in_flight": true, "pid": true, "memory_total": true, "memory_free": true,
+	"slots": true, "in_flight": true, "waiting": true, "kv_tokens": true, "kv_use": true, "pid": true, "memory_total": true, "memory_free": true,
 }
 
 func nullLists(v any) (found []string) {

@@ -196,6 +196,9 @@ type Replica struct {
 	Context      *int         `json:"context"` // tokens of one request, as the engine reports
 	Slots        *int         `json:"slots"`   // requests at once
 	InFlight     *int         `json:"in_flight"`
+	Waiting      *int         `json:"waiting"`   // in the engine's own queue
+	KVTokens     *int64       `json:"kv_tokens"` // that its KV cache holds
+	KVUse        *float64     `json:"kv_use"`    // of that by what it computes, 0 to 1
 	Restarts     int          `json:"restarts"`
 	Adopted      bool         `json:"adopted"` // found running by a daemon that came back
 	PID          *int         `json:"pid"`

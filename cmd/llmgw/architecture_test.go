@@ -19,6 +19,7 @@ var only = map[string][]string{
 	"github.com/libp2p/":             {"llmgw/mesh", "llmgw/mesh/discovery", "llmgw/mesh/token"},
 	"github.com/grandcat/zeroconf":   {"llmgw/mesh/discovery"},
 	"github.com/dgraph-io/badger/v4": {"llmgw/crdt/store"},
+	"github.com/go-zeromq/zmq4":      {"llmgw/engines/kvevents", "llmgw/engines/sim"},
 }
 
 // topLevel is everything that may stand at the top, dotfiles aside.

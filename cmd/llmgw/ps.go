@@ -27,15 +27,30 @@ func printReplicas(w io.Writer, replicas []ui.Replica) {
 			since = (time.Duration(*r.StateSeconds) * time.Second).String()
 		}
 		rows = append(rows, []string{r.Model, r.NodeName, r.State, since, r.Engine, orDash(r.Device),
-			number(r.Context), number(r.InFlight) + "/" + number(r.Slots), fmt.Sprint(r.Restarts), orDash(r.Reason)})
+			number(r.Context), number(r.InFlight) + "/" + number(r.Slots), queue(r), kvUse(r), fmt.Sprint(r.Restarts), orDash(r.Reason)})
 	}
-	table(w, []string{"MODEL", "NODE", "STATE", "FOR", "ENGINE", "DEVICE", "CONTEXT", "BUSY", "RESTARTS", "REASON"}, rows,
+	table(w, []string{"MODEL", "NODE", "STATE", "FOR", "ENGINE", "DEVICE", "CONTEXT", "BUSY", "QUEUE", "KV", "RESTARTS", "REASON"}, rows,
 		"nothing runs; serve a model with: llmgw load MODEL")
 	for _, r := range replicas {
 		for _, line := range r.LastLines {
 			fmt.Fprintf(w, "%s on %s | %s\n", r.Model, r.NodeName, line)
 		}
 	}
+}
+
+// queue is what waits inside the engine; what waits at heads has no replica yet.
+func queue(r ui.Replica) string {
+	if r.Waiting == nil {
+		return "-"
+	}
+	return fmt.Sprint(*r.Waiting)
+}
+
+func kvUse(r ui.Replica) string {
+	if r.KVUse == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %%", 100**r.KVUse)
 }
 
 func number(n *int) string {

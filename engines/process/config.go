@@ -40,6 +40,7 @@ var DefaultPorts = [2]int{8780, 8879}
 type Timing struct {
 	Poll   time.Duration // between looks at an engine that loads
 	Health time.Duration // between looks at a ready engine
+	Load   time.Duration // between looks at the load of one with requests
 	Probe  time.Duration // limit of one health question
 	// Stall ends a load in which nothing moves, and a first token that does
 	// not come.
@@ -59,6 +60,7 @@ func DefaultTiming() Timing {
 	return Timing{
 		Poll:   100 * time.Millisecond,
 		Health: 5 * time.Second,
+		Load:   2 * time.Second,
 		Probe:  5 * time.Second,
 		Stall:  3 * time.Minute,
 		Hung:   time.Minute,
@@ -72,7 +74,7 @@ func DefaultTiming() Timing {
 func (t Timing) withDefaults() Timing {
 	d := DefaultTiming()
 	for _, f := range []struct{ value, def *time.Duration }{
-		{&t.Poll, &d.Poll}, {&t.Health, &d.Health}, {&t.Probe, &d.Probe}, {&t.Stall, &d.Stall},
+		{&t.Poll, &d.Poll}, {&t.Health, &d.Health}, {&t.Load, &d.Load}, {&t.Probe, &d.Probe}, {&t.Stall, &d.Stall},
 		{&t.Hung, &d.Hung}, {&t.Drain, &d.Drain}, {&t.Grace, &d.Grace}, {&t.Kill, &d.Kill}, {&t.Retry, &d.Retry},
 	} {
 		if *f.value <= 0 {

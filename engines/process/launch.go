@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"llmgw/engines"
+	"llmgw/engines/kvevents"
 	"llmgw/mesh/catalog"
 )
 
@@ -25,6 +26,8 @@ type engine struct {
 	progress *progress
 	ask      asker
 	props    engines.Props
+	load     engines.Load   // as it last told; guarded by the replica's mu, like cache
+	cache    kvevents.State // as its events tell
 	token    engines.TokenRequest
 	loaded   time.Time
 	launched time.Time // zero: it was found running
@@ -33,6 +36,7 @@ type engine struct {
 // tell writes what the engine said of itself when it became ready.
 func (e *engine) tell(v *catalog.ReplicaStatus) {
 	v.Context, v.Slots = e.props.Context, e.props.Slots
+	v.LoadKnown, v.AtOnce, v.Waiting, v.KVUse, v.KVTokens, v.Cleared = false, 0, 0, 0, 0, 0
 	if v.LoadMS = 0; !e.launched.IsZero() {
 		v.LoadMS = e.loaded.Sub(e.launched).Milliseconds()
 	}

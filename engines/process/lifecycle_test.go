@@ -32,7 +32,7 @@ func TestStartToReady(t *testing.T) {
 	want := catalog.ReplicaStatus{
 		Model: "org/sim:1", Epoch: 7, Digest: "sha256:ab", Engine: "sim", Profile: "sim", State: catalog.ReplicaReady,
 		Since: got.Since, Device: "cpu", Context: catalog.DefaultContext, Slots: 2, PID: got.PID,
-		Lacks: engines.Sim{}.Lacks(catalog.Profile{}), LoadMS: got.LoadMS,
+		Lacks: engines.Sim{}.Lacks(catalog.Profile{}), LoadMS: got.LoadMS, LoadKnown: true,
 	}
 	if got.LoadMS < 30 { // load_ms
 		t.Errorf("it took %d ms to load", got.LoadMS)
@@ -259,8 +259,9 @@ func TestTheLessBusySlotIsTaken(t *testing.T) {
 
 func TestMetricsFollowTheReplicas(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	r := newRig(t, `{"llmgw_sim":1}`, func(c *Config) { c.Metrics = reg })
+	r := newRig(t, `{"llmgw_sim":1,"cache_tokens":1000}`, func(c *Config) { c.Metrics = reg })
 	r.ready()
+	r.until("it told its load", func() bool { return r.Status()[0].LoadKnown })
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +270,10 @@ func TestMetricsFollowTheReplicas(t *testing.T) {
 	for _, f := range families {
 		names = append(names, f.GetName())
 	}
-	want := []string{"llmgw_replica_crashes_total", "llmgw_replica_requests_in_flight", "llmgw_replica_state"}
+	want := []string{
+		"llmgw_replica_crashes_total", "llmgw_replica_kv_clears_total", "llmgw_replica_kv_tokens", "llmgw_replica_kv_use_ratio",
+		"llmgw_replica_requests_in_flight", "llmgw_replica_requests_waiting", "llmgw_replica_state",
+	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)
 	}

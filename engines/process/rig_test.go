@@ -58,7 +58,7 @@ func testConfig(dir string) Config {
 			return self, err == nil
 		},
 		Timing: Timing{
-			Poll: 5 * time.Millisecond, Health: 20 * time.Millisecond, Probe: time.Second, Stall: 2 * time.Second,
+			Poll: 5 * time.Millisecond, Health: 20 * time.Millisecond, Load: 20 * time.Millisecond, Probe: time.Second, Stall: 2 * time.Second,
 			Hung: 150 * time.Millisecond, Drain: 10 * time.Second, Grace: 2 * time.Second, Kill: 5 * time.Second,
 			Retry: 10 * time.Millisecond,
 		},

@@ -234,9 +234,12 @@ func (r *replica) serve() step {
 	e := r.engine
 	e.loaded = r.sup.cfg.Now()
 	r.update(e.tell)
+	r.measure()
 	r.enter(catalog.ReplicaReady, "")
-	tick := time.NewTicker(r.sup.cfg.Timing.Health)
+	defer r.followCache()()
+	tick, load := time.NewTicker(r.sup.cfg.Timing.Health), time.NewTicker(r.sup.cfg.Timing.Load)
 	defer tick.Stop()
+	defer load.Stop()
 	answered := r.sup.cfg.Now()
 	for {
 		select {
@@ -245,6 +248,11 @@ func (r *replica) serve() step {
 		case <-r.kick:
 			if next, ok := r.heed(); next != nil || !ok {
 				return next
+			}
+			continue
+		case <-load.C:
+			if r.working() {
+				r.measure()
 			}
 			continue
 		case <-tick.C:

@@ -9,7 +9,8 @@ import (
 // were computed, up to a number of tokens, and tells how much of a new one
 // begins as one of them does. The prompt used longest ago goes first.
 type promptCache struct {
-	limit int // tokens; 0: nothing is kept
+	limit  int // tokens; 0: nothing is kept
+	events *publisher
 
 	mu   sync.Mutex
 	held int       // tokens
@@ -40,20 +41,39 @@ func (c *promptCache) computed(text []byte) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for e := c.lru.Front(); e != nil; e = e.Next() {
-		if had := e.Value.([]byte); common(had, text) == len(had) {
-			c.drop(e)
-			break
-		}
+	had := c.lru.Front()
+	for had != nil && common(had.Value.([]byte), text) < len(had.Value.([]byte)) {
+		had = had.Next()
+	}
+	more := countTokens(len(text))
+	if had != nil {
+		c.lru.MoveToFront(had)
+		more -= countTokens(len(had.Value.([]byte)))
+	}
+	for c.held+more > c.limit {
+		c.drop(c.lru.Back())
 	}
 	c.lru.PushFront(text)
-	for c.held += countTokens(len(text)); c.held > c.limit; {
-		c.drop(c.lru.Back())
+	c.held += countTokens(len(text))
+	c.events.stored(text) // before the shorter one goes, which has its first blocks
+	if had != nil {
+		c.drop(had)
 	}
 }
 
 func (c *promptCache) drop(e *list.Element) {
-	c.held -= countTokens(len(c.lru.Remove(e).([]byte)))
+	text := c.lru.Remove(e).([]byte)
+	c.held -= countTokens(len(text))
+	c.events.removed(text)
+}
+
+// clear drops all prompts.
+func (c *promptCache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lru.Init()
+	c.held = 0
+	c.events.cleared()
 }
 
 // common is the length of the beginning that a and b share.

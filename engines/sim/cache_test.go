@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 )
 
@@ -61,10 +63,12 @@ func TestPrefillTakesTheTimeOfWhatIsNew(t *testing.T) {
 	}
 }
 
-// The cache never holds more than its limit, and is never wrong about a prefix.
+// The cache never holds more than its limit, is never wrong about a prefix, and
+// tells of what it holds.
 func TestCacheLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := promptCache{limit: rapid.IntRange(1, 40).Draw(t, "limit")}
+		p := &publisher{shared: map[uint64]int{}}
+		c := promptCache{limit: rapid.IntRange(1, 40).Draw(t, "limit"), events: p}
 		var all [][]byte
 		for range rapid.IntRange(1, 30).Draw(t, "n") {
 			text := bytes.Repeat([]byte(rapid.SampledFrom([]string{"a", "b", "ab"}).Draw(t, "piece")), rapid.IntRange(1, 40).Draw(t, "times"))
@@ -77,9 +81,15 @@ func TestCacheLaws(t *testing.T) {
 			}
 			c.computed(text)
 			all = append(all, text)
-			held := 0
+			held, told := 0, map[uint64]int{}
 			for e := c.lru.Front(); e != nil; e = e.Next() {
 				held += countTokens(len(e.Value.([]byte)))
+				for _, h := range blocks(e.Value.([]byte)) {
+					told[h]++
+				}
+			}
+			if diff := cmp.Diff(told, p.shared, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatal("blocks that are held and told: ", diff)
 			}
 			if held != c.held || held > c.limit {
 				t.Fatalf("holds %d, says %d, may hold %d", held, c.held, c.limit)

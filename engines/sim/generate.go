@@ -58,6 +58,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, shape shape, q r
 	p.cached = s.cache.warm(p.text)
 	s.stats.processing.Add(1)
 	defer s.stats.processing.Add(-1)
+	s.stats.computing.Add(int64(p.prompt + p.tokens))
+	defer s.stats.computing.Add(-int64(p.prompt + p.tokens))
 	g := &generation{
 		s: s, shape: shape, plan: p, usage: q.StreamOptions.IncludeUsage,
 		id: s.name(shape.idPrefix()), begun: s.cfg.Now(),

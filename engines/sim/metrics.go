@@ -13,6 +13,7 @@ type stats struct {
 	completed, aborted                     atomic.Int64
 	promptTokens, predicted, longest       atomic.Int64
 	promptMicroseconds, decodeMicroseconds atomic.Int64
+	computing                              atomic.Int64 // tokens of the generations that have a slot
 }
 
 // finish counts a generation that held a slot.
@@ -55,7 +56,15 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// metrics prints llama-server's names and our own.
+// kvUse is the part of the cache that running generations need.
+func (s *Server) kvUse() float64 {
+	if s.cfg.Params.CacheTokens == 0 {
+		return 0
+	}
+	return min(float64(s.stats.computing.Load())/float64(s.cfg.Params.CacheTokens), 1)
+}
+
+// metrics prints llama-server's names, vLLM's and our own.
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	t := &s.stats
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
@@ -70,10 +79,18 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 		{"llamacpp:n_tokens_max", "counter", "Largest observed number of tokens of a request.", float64(t.longest.Load())},
 		{"llamacpp:requests_processing", "gauge", "Requests processing.", float64(t.processing.Load())},
 		{"llamacpp:requests_deferred", "gauge", "Requests deferred.", float64(t.deferred.Load())},
+		{"vllm:num_requests_running", "gauge", "Requests in model execution batches.", float64(t.processing.Load())},
+		{"vllm:num_requests_waiting", "gauge", "Requests waiting to be processed.", float64(t.deferred.Load())},
+		{"vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", s.kvUse()},
 		{"llmgw_sim_streams_running", "gauge", "Streams being written.", float64(t.running.Load())},
 		{"llmgw_sim_streams_completed_total", "counter", "Generations that reached their end.", float64(t.completed.Load())},
 		{"llmgw_sim_streams_aborted_total", "counter", "Generations whose client left or that a fault cut off.", float64(t.aborted.Load())},
 	} {
 		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n%s %g\n", m.name, m.help, m.name, m.kind, m.name, m.value)
+	}
+	if blocks := s.cfg.Params.CacheTokens / blockTokens; blocks > 0 {
+		const name = "vllm:cache_config_info"
+		fmt.Fprintf(w, "# HELP %s Information of the LLMEngine CacheConfig\n# TYPE %s gauge\n%s{block_size=\"%d\",num_gpu_blocks=\"%d\"} 1\n",
+			name, name, name, blockTokens, blocks)
 	}
 }

@@ -38,6 +38,7 @@ type Params struct {
 	EmbeddingDim int    `json:"embedding_dim"` // default 384
 	Fail         string `json:"fail"`          // a fault, or empty
 	ExitAfterMS  int    `json:"exit_after_ms"` // see FailExit
+	KVEvents     string `json:"kv_events"`     // the form of KV events: "map", which is the default, or "array"
 }
 
 // Bounds keep a model file from asking for what no process can do.
@@ -80,6 +81,9 @@ func (p Params) check() error {
 		if f.value < 0 || f.value > f.max {
 			return fmt.Errorf("read sim parameters: %s is out of range", f.name)
 		}
+	}
+	if !slices.Contains([]string{"", "map", "array"}, p.KVEvents) {
+		return errors.New("read sim parameters: kv_events is neither map nor array")
 	}
 	if !slices.Contains(faults, p.Fail) {
 		return errors.New("read sim parameters: fail is none of " + strings.Join(faults[1:], ", "))

@@ -38,6 +38,7 @@ type Server struct {
 	crash   atomic.Bool
 	serial  atomic.Uint64
 	cache   promptCache
+	events  publisher
 	stats   stats
 }
 
@@ -56,7 +57,11 @@ func New(cfg Config) *Server {
 		cfg.Now = time.Now
 	}
 	alias, _ := json.Marshal(cfg.Alias) // a string: it cannot fail
-	s := &Server{cfg: cfg, alias: alias, crashed: make(chan struct{}), cache: promptCache{limit: cfg.Params.CacheTokens}}
+	s := &Server{
+		cfg: cfg, alias: alias, crashed: make(chan struct{}), cache: promptCache{limit: cfg.Params.CacheTokens},
+		events: publisher{array: cfg.Params.KVEvents == "array", shared: make(map[uint64]int)},
+	}
+	s.cache.events = &s.events
 	if n := cfg.Params.Slots; n > 0 {
 		s.slots = make(chan int, n)
 		for i := range n {
@@ -81,6 +86,7 @@ func (s *Server) Handler() http.Handler {
 	locked.HandleFunc("POST /v1/images/generations", s.draw)
 	locked.HandleFunc("POST /v1/images/edits", s.redraw)
 	locked.HandleFunc("POST /v1/audio/speech", s.speak)
+	locked.HandleFunc("POST /reset_prefix_cache", s.resetCache)
 	locked.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusNotFound, "not_found_error", "File Not Found")
 	})
@@ -111,6 +117,9 @@ func (s *Server) withKey(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// resetCache empties the cache, as vLLM does under this path.
+func (s *Server) resetCache(http.ResponseWriter, *http.Request) { s.cache.clear() }
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	reply(w, map[string]any{"status": "ok"})

@@ -40,6 +40,8 @@ func Main(ctx context.Context, args, env []string, stdout, stderr io.Writer) int
 	port := fs.Int("port", 8080, "`port` to listen on")
 	ctxSize := fs.Int("ctx-size", 4096, "`tokens` of one request")
 	embeddings := fs.Bool("embeddings", false, "answer embeddings")
+	kvLive := fs.String("kv-events", "", "unix socket `path` that KV events are published at")
+	kvReplay := fs.String("kv-replay", "", "unix socket `path` that sends them again")
 	if err := fs.Parse(args); err != nil || fs.NArg() > 0 {
 		return 2
 	}
@@ -52,6 +54,13 @@ func Main(ctx context.Context, args, env []string, stdout, stderr io.Writer) int
 		Params: params, Alias: *alias, Key: lookupEnv(env, "LLAMA_API_KEY"),
 		Context: *ctxSize, Embeddings: *embeddings, Path: *model,
 	})
+	if *kvLive != "" {
+		if err := s.events.listen(ctx, *kvLive, *kvReplay); err != nil {
+			fmt.Fprintln(stderr, "cannot publish KV events:", err)
+			return 1
+		}
+		defer s.events.close()
+	}
 	l, err := net.Listen("tcp", net.JoinHostPort(*host, strconv.Itoa(*port)))
 	if err != nil {
 		fmt.Fprintf(stderr, "couldn't bind HTTP server socket, hostname: %s, port: %d: %v\n", *host, *port, err)

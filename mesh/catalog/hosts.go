@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"math"
 	"slices"
 )
 
@@ -29,10 +30,14 @@ type HostStatus struct {
 	LoadKnown bool    `json:"load_known,omitempty"`
 	InFlight  int     `json:"in_flight,omitempty"` // computed and waiting
 	KVUse     float64 `json:"kv_use,omitempty"`    // 0 to 1, in steps of KVStep
+	KVTokens  int64   `json:"kv_tokens,omitempty"` // that its KV cache holds; 0: not told
 }
 
-// KVStep is how finely a host's use of its cache is told.
+// KVStep is how finely the use of a KV cache is told.
 const KVStep = 0.05
+
+// KVStepped rounds the use of a KV cache to what is told of it.
+func KVStepped(use float64) float64 { return math.Round(use/KVStep) * KVStep }
 
 // HostModel is a model that a host has.
 type HostModel struct {

@@ -304,11 +304,20 @@ type ReplicaStatus struct {
 	Slots     int      `json:"slots,omitempty"`   // requests at once
 	LoadMS    int64    `json:"load_ms,omitempty"` // from start to ready, in milliseconds; 0: not seen
 	// Lacks is what it is known not to be able to do.
-	Lacks    []Ability `json:"lacks,omitempty"`
-	InFlight int       `json:"in_flight,omitempty"` // relays now
-	Restarts int       `json:"restarts,omitempty"`
-	Adopted  bool      `json:"adopted,omitempty"` // found running by a daemon that came back
-	PID      int       `json:"pid,omitempty"`
+	Lacks     []Ability `json:"lacks,omitempty"`
+	InFlight  int       `json:"in_flight,omitempty"`  // relays now
+	LoadKnown bool      `json:"load_known,omitempty"` // its engine tells what follows
+	Waiting   int       `json:"waiting,omitempty"`    // requests in its engine's own queue
+	// AtOnce are the requests that its engine was seen to compute while others waited
+	// in it; 0: none waited for long.
+	AtOnce int     `json:"at_once,omitempty"`
+	KVUse  float64 `json:"kv_use,omitempty"` // of its KV cache by what it computes, 0 to 1 in steps of KVStep
+	// KVTokens are the tokens that its KV cache holds for prompts; 0: it does not tell.
+	KVTokens int64  `json:"kv_tokens,omitempty"`
+	Cleared  uint64 `json:"cleared,omitempty"` // times that its KV cache was emptied
+	Restarts int    `json:"restarts,omitempty"`
+	Adopted  bool   `json:"adopted,omitempty"` // found running by a daemon that came back
+	PID      int    `json:"pid,omitempty"`
 	// Used is when the last request began or ended, in unix seconds of the holder's
 	// clock and in steps of UsedStep: it orders replicas of one node.
 	Used int64 `json:"used,omitempty"`

@@ -156,6 +156,9 @@ export interface Replica {
   context: number | null
   slots: number | null
   in_flight: number | null
+  waiting: number | null
+  kv_tokens: number | null
+  kv_use: number | null
   restarts: number
   adopted: boolean
   pid: number | null

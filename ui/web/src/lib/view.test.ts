@@ -14,6 +14,7 @@ function replica(over: Partial<Replica>): Replica {
   return {
     model: 'm', slot: 0, node: 'p', node_name: 'attic', epoch: 1, state: 'ready', state_seconds: null, reason: '',
     last_lines: [], engine: 'llamacpp', profile: '', device: '', context: null, slots: null, in_flight: null,
+    waiting: null, kv_tokens: null, kv_use: null,
     restarts: 0, adopted: false, pid: null, ...over,
   }
 }
