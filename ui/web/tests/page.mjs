@@ -71,7 +71,7 @@ const checks = {
     assert.equal(new URL(page.url()).hash, '', 'the code stayed in the address bar')
     const text = await page.locator('main').innerText()
     for (const want of ['SmolLM2', 'qwen-tiny', 'cellar', 'RTX 4090', 'out of device memory', '11.0 GiB free of 32.0 GiB',
-      'llmgw load lab/sim', '3 of 4 in use', 'heard 4 min ago', 'garage', 'RAM unknown', 'RAM, use unknown', 'discovery.lan', 'GPU-1 is cordoned', '/etc/llmgw/config.yaml on cellar', 'by flag --no-mdns']) {
+      'llmgw load lab/sim', '3 of 4 in use', '2 waiting in the engine, 45 % of the KV cache in use', 'heard 4 min ago', 'garage', 'RAM unknown', 'RAM, use unknown', 'discovery.lan', 'GPU-1 is cordoned', '/etc/llmgw/config.yaml on cellar', 'by flag --no-mdns']) {
       assert.ok(text.includes(want), `"${want}" is not on the page`)
     }
     assert.equal(await page.locator('.bar.unknown').count(), 2, 'hatched bars of unknown memory')
