@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -105,37 +104,17 @@ func (a admin) expect(model string) (node, reason string) {
 	return v.name(d.Owner), d.Reason
 }
 
-// Unload asks for no replica.
+// Unload asks for no replica, and ends what requests have asked for until now.
 func (a admin) Unload(ctx context.Context, r ui.UnloadRequest) (ui.UnloadResult, error) {
 	m, err := a.resolve(r.Model)
 	if err != nil {
 		return ui.UnloadResult{}, err
 	}
-	err = a.edit(m, func(m *catalog.Model) error { m.Scale.Min, m.Pin = 0, ""; return nil })
+	err = a.catalog.UnloadModel(m.ID, a.undeclared(func(m *catalog.Model) error { m.Scale.Min, m.Pin = 0, ""; return nil }))
 	if err != nil {
 		return ui.UnloadResult{}, err
 	}
-	a.wants.end(func(o oneWant) bool { return o.model == m.ID })
-	return ui.UnloadResult{Model: m.Name}, errors.Join(a.vacateDemand(m.ID), a.offer(ctx))
-}
-
-// vacateDemand takes away the slots that requests had asked for: the model's
-// settings do not say that they should end.
-func (a admin) vacateDemand(model string) error {
-	all, err := a.catalog.Assignments()
-	if err != nil {
-		return err
-	}
-	for _, s := range all {
-		if s.Model != model || s.Owner == "" || !s.Demand {
-			continue
-		}
-		vacant := catalog.Assignment{Model: model, Slot: s.Slot, Epoch: s.Epoch + 1, Steward: a.mesh.Self(), Reason: "unloaded"}
-		if err := a.catalog.PutAssignment(vacant); err != nil {
-			return err
-		}
-	}
-	return nil
+	return ui.UnloadResult{Model: m.Name}, a.offer(ctx)
 }
 
 // RemoveModel ends a catalog entry; what serves it ends with it.

@@ -137,7 +137,7 @@ func (n *Node) declareModel(ctx context.Context, name string, d modelDoc) error 
 		n.log.Info("a declared model is in the catalog", "model", name, "file", n.declared.file)
 		return n.catalog.CreateModel(want)
 	}
-	want.ID, want.Created = have.ID, have.Created
+	want.ID, want.Created, want.Unloaded = have.ID, have.Created, have.Unloaded
 	if reflect.DeepEqual(normal(want), normal(have)) {
 		return nil
 	}
@@ -238,8 +238,13 @@ func (n *Node) declaredError(v *view, m catalog.Model) error {
 // edit changes a model for an admin, unless a config file owns it and something
 // would change.
 func (a admin) edit(m catalog.Model, change func(*catalog.Model) error) error {
+	return a.catalog.UpdateModel(m.ID, a.undeclared(change))
+}
+
+// undeclared is a change that refuses to change what a config file owns.
+func (a admin) undeclared(change func(*catalog.Model) error) func(*catalog.Model) error {
 	v := a.view.Load()
-	return a.catalog.UpdateModel(m.ID, func(m *catalog.Model) error {
+	return func(m *catalog.Model) error {
 		before := normal(*m)
 		if err := change(m); err != nil {
 			return err
@@ -248,5 +253,5 @@ func (a admin) edit(m catalog.Model, change func(*catalog.Model) error) error {
 			return a.declaredError(v, before)
 		}
 		return nil
-	})
+	}
 }

@@ -13,11 +13,23 @@ import (
 )
 
 // wants are the models that requests of this node wait for. They are told by
-// presence, and placement treats them like Scale.Min.
+// presence, and placement treats them like Scale.Min, until the model is unloaded.
 type wants struct {
 	mu   sync.Mutex
-	held map[string]*want // by model ID
+	held map[wanted]*want
 	once []oneWant
+}
+
+// wanted is a model as it stood after one of its unloads.
+type wanted struct {
+	model string // ID
+	after uint64 // Model.Unloaded
+}
+
+// outlived says whether the model was unloaded since.
+func (w wanted) outlived(models []catalog.Model) bool {
+	m, ok := catalog.Resolve(models, w.model)
+	return ok && m.Unloaded > w.after
 }
 
 type want struct {
@@ -27,21 +39,21 @@ type want struct {
 
 // oneWant ends by itself, when the model is loaded or time is over.
 type oneWant struct {
-	model   string
+	wanted
 	until   time.Time
 	release func()
 }
 
-func (w *wants) hold(model string, replicas int, now time.Time) (release func()) {
+func (w *wants) hold(what wanted, replicas int, now time.Time) (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.held == nil {
-		w.held = map[string]*want{}
+		w.held = map[wanted]*want{}
 	}
-	h, ok := w.held[model]
+	h, ok := w.held[what]
 	if !ok {
 		h = &want{since: now}
-		w.held[model] = h
+		w.held[what] = h
 	}
 	h.holders++
 	h.replicas = max(h.replicas, replicas)
@@ -49,19 +61,39 @@ func (w *wants) hold(model string, replicas int, now time.Time) (release func())
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if h.holders--; h.holders == 0 {
-			delete(w.held, model)
+			delete(w.held, what)
 		}
 	})
 }
 
-func (w *wants) list() []catalog.Want {
+// list is what presence tells. Wants that an unload has ended are not told: who has
+// not heard of it yet would load for them.
+func (w *wants) list(models []catalog.Model) []catalog.Want {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []catalog.Want
-	for model, h := range w.held {
-		out = append(out, catalog.Want{Model: model, Replicas: h.replicas, Since: h.since.Unix()})
+	for what, h := range w.held {
+		if !what.outlived(models) {
+			out = append(out, catalog.Want{Model: what.model, Replicas: h.replicas, Since: h.since.Unix(), After: what.after})
+		}
 	}
-	slices.SortFunc(out, func(a, b catalog.Want) int { return strings.Compare(a.Model, b.Model) })
+	slices.SortFunc(out, func(a, b catalog.Want) int {
+		return cmp.Or(strings.Compare(a.Model, b.Model), cmp.Compare(a.After, b.After))
+	})
+	return out
+}
+
+// outlived are the models, by ID, that were unloaded while requests of this node
+// waited for them, and wait still.
+func (w *wants) outlived(models []catalog.Model) map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[string]bool{}
+	for what := range w.held {
+		if what.outlived(models) {
+			out[what.model] = true
+		}
+	}
 	return out
 }
 
@@ -107,7 +139,7 @@ func (n *Node) Want(model string) (release func(), err error) {
 			Message: fmt.Sprintf("requests cannot ask for more of %s: %d replicas are ready and scale.max is %d", m.Name, ready, m.Scale.Max),
 			Hint:    fmt.Sprintf("llmgw scale %s --max %d", m.Name, ready+1)}
 	}
-	drop := n.wants.hold(m.ID, ready+1, n.now())
+	drop := n.wants.hold(wanted{m.ID, m.Unloaded}, ready+1, n.now())
 	n.wake()
 	return func() { drop(); n.wake() }, nil
 }
@@ -115,13 +147,13 @@ func (n *Node) Want(model string) (release func(), err error) {
 // onDemandWait is how long an admin's want for a model lasts.
 const onDemandWait = 2 * time.Minute
 
-// wantOnce is Want for an admin: it ends when the model is loaded.
+// wantOnce is Want for an admin: it ends when the model is loaded, or unloaded.
 func (n *Node) wantOnce(m catalog.Model) error {
 	release, err := n.Want(m.ID)
 	if err != nil {
 		return err
 	}
-	n.wants.holdOnce(oneWant{m.ID, n.now().Add(onDemandWait), release})
+	n.wants.holdOnce(oneWant{wanted{m.ID, m.Unloaded}, n.now().Add(onDemandWait), release})
 	return nil
 }
 
@@ -129,7 +161,7 @@ func (n *Node) wantOnce(m catalog.Model) error {
 func (n *Node) endWants(v *view) {
 	n.wants.end(func(o oneWant) bool {
 		m, ok := catalog.Resolve(v.models, o.model)
-		return !ok || v.route(m).Loaded || n.now().After(o.until)
+		return !ok || v.route(m).Loaded || m.Unloaded > o.after || n.now().After(o.until)
 	})
 }
 

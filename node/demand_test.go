@@ -101,21 +101,30 @@ func TestUnloadEndsWhatRequestsAskedFor(t *testing.T) {
 func TestWantsAreCountedAndToldOnce(t *testing.T) {
 	var w wants
 	at := time.Unix(100, 0)
-	first, second := w.hold("m", 1, at), w.hold("m", 2, at.Add(time.Hour))
-	if got := w.list(); len(got) != 1 || got[0] != (catalog.Want{Model: "m", Replicas: 2, Since: 100}) {
+	first, second := w.hold(wanted{"m", 7}, 1, at), w.hold(wanted{"m", 7}, 2, at.Add(time.Hour))
+	if got := w.list(nil); len(got) != 1 || got[0] != (catalog.Want{Model: "m", Replicas: 2, Since: 100, After: 7}) {
 		t.Errorf("got %+v", got)
 	}
 	first()
 	first()
-	if len(w.list()) != 1 {
+	if len(w.list(nil)) != 1 {
 		t.Error("a want ended while a request waits")
 	}
+	unloaded := []catalog.Model{{ID: "m", Unloaded: 8}}
+	if got := w.list(unloaded); len(got) != 0 || !w.outlived(unloaded)["m"] {
+		t.Errorf("after an unload %+v is told", got)
+	}
+	third := w.hold(wanted{"m", 8}, 1, at)
+	if got := w.list(unloaded); len(got) != 1 || got[0].After != 8 || len(w.list(nil)) != 2 {
+		t.Errorf("of requests before and after an unload %+v is told", got)
+	}
+	third()
 	second()
-	if len(w.list()) != 0 {
+	if len(w.list(nil)) != 0 || len(w.outlived(unloaded)) != 0 {
 		t.Error("a want stayed after the last request")
 	}
 	ended := 0
-	w.holdOnce(oneWant{model: "m", until: at, release: func() { ended++ }})
+	w.holdOnce(oneWant{wanted: wanted{model: "m"}, until: at, release: func() { ended++ }})
 	if w.end(func(oneWant) bool { return false }) || !w.end(func(o oneWant) bool { return o.model == "m" }) || ended != 1 || len(w.once) != 0 {
 		t.Errorf("ended %d times, left %v", ended, w.once)
 	}

@@ -74,7 +74,10 @@ func (v *view) route(m catalog.Model) router.ModelView {
 	if out.Loaded {
 		return out
 	}
-	if out.Problem = strings.Join(failed, "\n"); out.Problem == "" {
+	switch out.Problem = strings.Join(failed, "\n"); {
+	case v.unloaded(m):
+		out.Problem = "it was unloaded while requests waited for it"
+	case out.Problem == "":
 		out.Problem, _ = problemOf(v, m, false)
 		out.Loadable, out.Stage = v.coming(m, out.Problem)
 	}
@@ -88,6 +91,14 @@ func atOnce(s catalog.ReplicaStatus) int {
 		return s.AtOnce
 	}
 	return s.Slots
+}
+
+// unloaded says whether requests of this node wait for a model in vain: it was
+// unloaded since they began, and nobody asks for it anew. The router ends them within
+// seconds, and refuses new ones here as long: it cannot tell the two apart.
+func (v *view) unloaded(m catalog.Model) bool {
+	d, _ := v.decision(m.ID)
+	return v.outlived[m.ID] && m.Scale.Min == 0 && d.Owner == ""
 }
 
 // coming says whether a request may wait for a model that is not loaded, and how

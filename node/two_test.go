@@ -2,6 +2,7 @@ package node
 
 import (
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -65,15 +66,87 @@ func TestAWantOfOneNodeLoadsOnAnother(t *testing.T) {
 	eventually(t, "b serves what a wants", func() bool { return b.serving("tiny") })
 	eventually(t, "a knows", func() bool { m, _ := a.model(t, "tiny"); return m.Loaded })
 	release()
-	// While b still hears of requests that wait, it rightly loads it again.
-	eventually(t, "b hears that nobody wants it", func() bool {
-		return !slices.ContainsFunc(b.mesh.Nodes(), func(n mesh.Node) bool { return len(n.Presence.Wants) > 0 }) &&
-			!slices.ContainsFunc(b.view.Load().nodes, func(n mesh.Node) bool { return len(n.Presence.Wants) > 0 })
-	})
-	if _, err := a.client.Unload(t.Context(), ui.UnloadRequest{Model: "tiny"}); err != nil {
+}
+
+// TestAnUnloadEndsWantsOfBefore: whoever unloads, and whoever still tells of requests
+// that wait. What begins afterwards loads the model again.
+func TestAnUnloadEndsWantsOfBefore(t *testing.T) {
+	a, b := pair(t)
+	b.pull(t, "tiny")
+	eventually(t, "a knows the model", func() bool { m, err := a.catalog.Model("tiny"); return err == nil && m.ID != "" })
+	for _, unloads := range []daemon{a, b} {
+		if _, err := b.client.Load(t.Context(), ui.LoadRequest{Model: "tiny"}); err != nil { // once by hand, and scale.max is 1 from then on
+			t.Fatal(err)
+		}
+		release := a.wants.hold(wanted{"tiny", a.unloadedAt(t, "tiny")}, 1, a.now())
+		a.wake()
+		eventually(t, "b serves it and hears that a wants it", func() bool { return b.serving("tiny") && b.hearsWants() })
+		if _, err := unloads.client.Unload(t.Context(), ui.UnloadRequest{Model: "tiny"}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "both know of the unload", func() bool { return b.unloadedAt(t, "tiny") == unloads.unloadedAt(t, "tiny") })
+		eventually(t, "it ends on b", func() bool { return len(b.supervisor.Status()) == 0 })
+		eventually(t, "a tells no want of before", func() bool { return len(a.view.Load().own.Wants) == 0 })
+		again := func() {}
+		eventually(t, "a hears that it is not loaded", func() bool {
+			wants, err := a.Want("tiny")
+			if err == nil {
+				again = wants
+			}
+			return err == nil
+		})
+		eventually(t, "a want of now loads it", func() bool { return b.serving("tiny") })
+		release()
+		again()
+	}
+}
+
+func (d daemon) hearsWants() bool {
+	return slices.ContainsFunc(d.view.Load().nodes, func(n mesh.Node) bool { return len(n.Presence.Wants) > 0 })
+}
+
+func (d daemon) unloadedAt(t *testing.T, model string) uint64 {
+	t.Helper()
+	m, err := d.catalog.Model(model)
+	if err != nil {
 		t.Fatal(err)
 	}
+	return m.Unloaded
+}
+
+// TestARequestThatWaitsIsToldOfAnUnload, on another node than it waits on, and not
+// left alone with a model that nobody loads any more.
+func TestARequestThatWaitsIsToldOfAnUnload(t *testing.T) {
+	a, b := pair(t)
+	if _, err := b.client.Pull(t.Context(), ui.PullRequest{Source: simFile(t, `{"llmgw_sim":1,"load_ms":600000}`), As: "slow"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.client.Load(t.Context(), ui.LoadRequest{Model: "slow"}); err != nil {
+		t.Fatal(err)
+	}
+	key, err := a.client.NewKey(t.Context(), ui.KeyRequest{Name: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a expects it", func() bool { m, err := a.catalog.Model("slow"); return err == nil && a.view.Load().route(m).Loadable })
+	type answer struct {
+		status int
+		body   string
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		status, body := a.ask(t, key.Key, http.MethodPost, "/v1/chat/completions", `{"model":"slow","messages":[{"role":"user","content":"x"}]}`)
+		answers <- answer{status, body}
+	}()
+	eventually(t, "b hears that a waits", b.hearsWants)
+	if _, err := b.client.Unload(t.Context(), ui.UnloadRequest{Model: "slow"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answers; got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "unloaded while requests waited") {
+		t.Errorf("the request got %d %s", got.status, got.body)
+	}
 	eventually(t, "it ends on b", func() bool { return len(b.supervisor.Status()) == 0 })
+	eventually(t, "a new request may wait for it", func() bool { m, _ := a.catalog.Model("slow"); return a.view.Load().route(m).Loadable })
 }
 
 func TestAnEditOfADeclaredModelIsRefusedOnEveryNode(t *testing.T) {

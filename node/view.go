@@ -25,6 +25,7 @@ type view struct {
 	input       placement.Input
 	names       map[string]string // node names by peer ID
 	settings    map[string]catalog.NodeSettings
+	outlived    map[string]bool // models that requests of this node waited for when they were unloaded
 }
 
 // name is what a person calls a node.
@@ -121,7 +122,7 @@ func (n *Node) newView() (*view, error) {
 		return nil, err
 	}
 	own := n.presence(models)
-	v := &view{own: own, models: models, routes: routes, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}}
+	v := &view{own: own, models: models, routes: routes, assignments: assignments, nodes: n.mesh.Nodes(), names: map[string]string{}, outlived: n.wants.outlived(models)}
 	said, err := n.catalog.NodeSettings()
 	if err != nil {
 		return nil, err

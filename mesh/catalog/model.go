@@ -21,6 +21,7 @@ const (
 	cellState     = "state"
 	cellLabels    = "labels"
 	cellDeclared  = "declared"
+	cellUnloaded  = "unloaded"
 	aliasPrefix   = "alias/"
 	profilePrefix = "profile/"
 )
@@ -173,6 +174,20 @@ func (c *Catalog) CreateModel(m Model) error {
 // UpdateModel changes one entry: fn gets it as it stands, and only the cells
 // that fn changed are written. Errors: as CreateModel's, and ErrNotFound.
 func (c *Catalog) UpdateModel(id string, fn func(*Model) error) error {
+	return c.updateModel(id, fn, func(*store.Tx, crdt.Row) error { return nil })
+}
+
+// UnloadModel is UpdateModel that marks the model as unloaded: what requests asked
+// for before ends. The mark is the stamp of a cell, which only grows, in a merge too;
+// the cell holds the mark before, so that no two unloads write the same.
+func (c *Catalog) UnloadModel(id string, fn func(*Model) error) error {
+	return c.updateModel(id, fn, func(tx *store.Tx, row crdt.Row) error {
+		return set(tx, modelKey(id), cellUnloaded, uint64(row.Cells[cellUnloaded].At))
+	})
+}
+
+// updateModel is UpdateModel with more to be written, given the row as it was.
+func (c *Catalog) updateModel(id string, fn func(*Model) error, more func(*store.Tx, crdt.Row) error) error {
 	_, err := c.store.Update(func(tx *store.Tx) error {
 		row, ok, err := tx.Get(modelKey(id))
 		if err != nil {
@@ -196,7 +211,10 @@ func (c *Catalog) UpdateModel(id string, fn func(*Model) error) error {
 		if FoldName(want.Name) != have.ID {
 			return &ModelError{have.Name, "name", fmt.Sprintf("%q is another one: it may differ in case alone", want.Name)}
 		}
-		return writeModel(tx, have, want)
+		if err := writeModel(tx, have, want); err != nil {
+			return err
+		}
+		return more(tx, row)
 	})
 	if err != nil {
 		return fmt.Errorf("update model %q: %w", id, err)
@@ -220,7 +238,7 @@ func modelFromRow(key crdt.Key, row crdt.Row) (Model, error) {
 	if err != nil {
 		return Model{}, err
 	}
-	m := Model{ID: parts[0], Name: parts[0], State: ModelServed, Created: row.Cells[cellSource].At.Time().Unix()}
+	m := Model{ID: parts[0], Name: parts[0], State: ModelServed, Created: row.Cells[cellSource].At.Time().Unix(), Unloaded: uint64(row.Cells[cellUnloaded].At)}
 	err = errors.Join(
 		decode(row, cellName, &m.Name), decode(row, cellSource, &m.Source), decode(row, cellLimits, &m.Limits),
 		decode(row, cellScale, &m.Scale), decode(row, cellPin, &m.Pin), decode(row, cellState, &m.State),

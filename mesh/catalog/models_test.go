@@ -292,3 +292,55 @@ func TestIsDeclared(t *testing.T) {
 		}
 	}
 }
+
+// TestTheMarkOfAnUnloadOnlyGrows: on each box, in a merge, and whatever clocks say. No
+// other edit moves it, and a model that is made anew has none.
+func TestTheMarkOfAnUnloadOnlyGrows(t *testing.T) {
+	a, b := newBox(t), newBox(t)
+	must(t, a.CreateModel(smol()))
+	exchange(t, a, b)
+	mark := func(x box) uint64 {
+		m, err := x.Model("smollm2")
+		must(t, err)
+		return m.Unloaded
+	}
+	unload := func(x box) {
+		must(t, x.UnloadModel("smollm2", func(m *Model) error { m.Scale.Min = 0; return nil }))
+	}
+	if mark(a) != 0 {
+		t.Errorf("a new model has the mark %d", mark(a))
+	}
+	for _, x := range []box{a, b, a, a, b} { // without having heard of each other's
+		before := mark(x)
+		unload(x)
+		if mark(x) <= before {
+			t.Errorf("the mark went from %d to %d", before, mark(x))
+		}
+	}
+	highest := max(mark(a), mark(b))
+	exchange(t, a, b)
+	if mark(a) != highest || mark(b) != highest {
+		t.Errorf("merged to %d and %d, want %d", mark(a), mark(b), highest)
+	}
+	must(t, b.UpdateModel("smollm2", func(m *Model) error { m.Scale.Max, m.Unloaded = 3, 9; return nil }))
+	refusal := errors.New("no")
+	if err := b.UnloadModel("smollm2", func(*Model) error { return refusal }); !errors.Is(err, refusal) {
+		t.Errorf("got %v", err)
+	}
+	if mark(b) != highest {
+		t.Errorf("another edit moved the mark to %d", mark(b))
+	}
+	far := crdt.StampOf(time.Now().Add(20 * time.Hour)) // a box whose clock is wrong unloaded it
+	_, err := a.store.Merge([]crdt.Item{{Key: modelKey("smollm2"), Row: crdt.Row{Length: 1, Cells: map[string]crdt.Cell{cellUnloaded: {At: far, By: 5, Value: enc(t, uint64(1))}}}}})
+	must(t, err)
+	unload(a)
+	if mark(a) <= uint64(far) {
+		t.Errorf("the mark %d is not after %d", mark(a), far)
+	}
+	must(t, a.DeleteModel("smollm2"))
+	must(t, a.CreateModel(smol()))
+	if mark(a) != 0 {
+		t.Errorf("made anew it has the mark %d", mark(a))
+	}
+	notFound(t, "unload", a.UnloadModel("none", func(*Model) error { return nil }))
+}

@@ -36,6 +36,10 @@ type Model struct {
 	// Declared says whose config file owns the entry; the zero value is nobody's.
 	Declared Declaration `json:"declared"`
 	Created  int64       `json:"created"` // unix seconds: when its source was written; not a cell of its own
+	// Unloaded is the mark of its last unload, a stamp of the mesh's clock; 0: never.
+	// UnloadModel alone changes it. It is compared with what named it before, and with
+	// no clock.
+	Unloaded uint64 `json:"unloaded,omitempty"`
 }
 
 // Declaration names the config file of a node that declares a model. The node
@@ -207,6 +211,8 @@ type Assignment struct {
 	Device string `json:"device,omitempty"`
 	// Demand: requests asked for it, not Scale.Min. It stays until it is idle.
 	Demand bool `json:"demand,omitempty"`
+	// After is Model.Unloaded as those knew it that asked; an unload since then ends it.
+	After uint64 `json:"after,omitempty"`
 }
 
 // Shard is one node's part of a replica: everything an engine adapter needs.
@@ -356,7 +362,14 @@ type Want struct {
 	Model    string `json:"model"`    // model ID
 	Replicas int    `json:"replicas"` // in the whole mesh
 	Since    int64  `json:"since"`    // unix seconds on the node's clock; for display
+	// After is Model.Unloaded as the node knew it when the first of them began.
+	After uint64 `json:"after,omitempty"`
 }
+
+// Asks says whether requests wait for m that began after its last unload. Which was
+// first is told by what their node knew of, not by a clock: a request that begins
+// while news of the unload are on their way to its node began before it.
+func (w Want) Asks(m Model) bool { return w.Model == m.ID && w.After >= m.Unloaded }
 
 // FetchStatus is a download in progress, by presence.
 type FetchStatus struct {

@@ -41,6 +41,8 @@ func (p *planner) linger(m catalog.Model, current catalog.Assignment) Decision {
 	switch {
 	case !current.Demand || current.Slot < 0:
 		return p.vacate(current, fmt.Sprintf("not wanted: scale.min is %d", m.Scale.Min))
+	case current.After < m.Unloaded:
+		return p.vacate(current, "unloaded")
 	case current.Slot >= m.Scale.Max:
 		return p.vacate(current, fmt.Sprintf("not wanted: scale.max is %d", m.Scale.Max))
 	case m.Pin != "" && m.Pin != current.Owner:
@@ -248,16 +250,16 @@ func (p *planner) same(model, node string) int {
 	return n
 }
 
-// keep leaves a slot where it is. One that requests had asked for and that is
-// wanted always now is written so, or it would end when it is idle.
+// keep leaves a slot where it is. Who wants it is written anew when that changed:
+// one that is wanted always now would end when it is idle, and one that requests
+// alone want now would end with the last of them, or by an unload that they came
+// after.
 func (p *planner) keep(m catalog.Model, current catalog.Assignment) Decision {
-	reason := cmp.Or(current.Reason, p.name(current.Owner)+" has it already")
-	d := Decision{Model: current.Model, Slot: current.Slot, Owner: current.Owner, Device: current.Device, Demand: current.Demand, Reason: reason}
-	if current.Demand && current.Slot < m.Scale.Min {
-		write := current
-		write.Demand, write.Epoch, write.Steward = false, current.Epoch+1, ""
-		write.Reason = strings.TrimPrefix(reason, onRequest)
-		d.Demand, d.Reason, d.Write = false, write.Reason, &write
+	current.Reason = cmp.Or(current.Reason, p.name(current.Owner)+" has it already")
+	d := Decision{Model: current.Model, Slot: current.Slot, Owner: current.Owner, Device: current.Device, Demand: current.Demand, Reason: current.Reason}
+	if now := wantedBy(m, current); now.Demand != current.Demand || now.After > current.After {
+		now.Epoch, now.Steward = current.Epoch+1, ""
+		d.Demand, d.Reason, d.Write = now.Demand, now.Reason, &now
 	}
 	return d
 }
@@ -265,14 +267,21 @@ func (p *planner) keep(m catalog.Model, current catalog.Assignment) Decision {
 // onRequest begins the reason of a slot that nobody wants always.
 const onRequest = "requests ask for it; "
 
-func (p *planner) give(m catalog.Model, current catalog.Assignment, n Node, device, reason string) Decision {
-	write := catalog.Assignment{Model: m.ID, Slot: current.Slot, Owner: n.ID, Epoch: current.Epoch + 1, Device: device, Demand: current.Slot >= m.Scale.Min}
-	if write.Demand {
-		reason = onRequest + reason
+// wantedBy is an assignment with who wants it as things are: Scale.Min, or requests
+// that came after the last unload.
+func wantedBy(m catalog.Model, a catalog.Assignment) catalog.Assignment {
+	a.Reason = strings.TrimPrefix(a.Reason, onRequest)
+	a.Demand, a.After = a.Slot >= m.Scale.Min, 0
+	if a.Demand {
+		a.Reason, a.After = onRequest+a.Reason, m.Unloaded
 	}
-	write.Reason = reason
+	return a
+}
+
+func (p *planner) give(m catalog.Model, current catalog.Assignment, n Node, device, reason string) Decision {
+	write := wantedBy(m, catalog.Assignment{Model: m.ID, Slot: current.Slot, Owner: n.ID, Epoch: current.Epoch + 1, Device: device, Reason: reason})
 	p.promise(write)
-	return Decision{Model: m.ID, Slot: current.Slot, Owner: n.ID, Device: device, Demand: write.Demand, Reason: reason, Write: &write}
+	return Decision{Model: m.ID, Slot: current.Slot, Owner: n.ID, Device: device, Demand: write.Demand, Reason: write.Reason, Write: &write}
 }
 
 func (p *planner) vacate(current catalog.Assignment, reason string) Decision {

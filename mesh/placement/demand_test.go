@@ -44,6 +44,56 @@ func TestWantsAndIdle(t *testing.T) {
 	}
 }
 
+// TestAnUnloadEndsWhatWasAskedForBefore, and that alone: the mark of the unload is
+// compared with the one that those knew who asked.
+func TestAnUnloadEndsWhatWasAskedForBefore(t *testing.T) {
+	unloaded := with2(onDemand("m", 1), func(m *catalog.Model) { m.Unloaded = 7 })
+	asks := func(after uint64, n Node) Node {
+		n.Presence.Wants = []catalog.Want{{Model: "m", Replicas: 1, After: after}}
+		return n
+	}
+	serving := loaded(able("a", 0), catalog.ReplicaStatus{Model: "m"})
+	given := func(demand bool, after uint64) []catalog.Assignment {
+		return []catalog.Assignment{{Model: "m", Owner: "a", Epoch: 3, Demand: demand, After: after, Reason: "before"}}
+	}
+	for name, tc := range map[string]struct {
+		node   Node
+		given  []catalog.Assignment
+		owner  string
+		write  bool
+		reason string
+	}{
+		"a want of before loads nothing":                          {asks(0, able("a", room)), nil, "", false, ""},
+		"nor one from before an unload in between":                {asks(6, able("a", room)), nil, "", false, ""},
+		"a want of now loads":                                     {asks(7, able("a", room)), nil, "a", true, "requests ask for it"},
+		"a want that knows of a later unload loads":               {asks(8, able("a", room)), nil, "a", true, "requests ask for it"},
+		"a want of before keeps nothing that was loaded by hand":  {asks(0, serving), given(false, 0), "", true, "not wanted: scale.min is 0"},
+		"a want of before keeps nothing that was loaded for it":   {asks(0, serving), given(true, 0), "", true, "unloaded"},
+		"nobody keeps what was loaded before":                     {serving, given(true, 6), "", true, "unloaded"},
+		"what was loaded since stays":                             {serving, given(true, 7), "a", false, "before"},
+		"a want of now takes over what was loaded by hand":        {asks(7, serving), given(false, 0), "a", true, "requests ask for it; before"},
+		"a want of now takes over what was loaded for one before": {asks(7, serving), given(true, 0), "a", true, "requests ask for it; before"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := Input{Models: []catalog.Model{unloaded}, Nodes: []Node{tc.node}, Assignments: tc.given}
+			d := append(Plan(in), Decision{})[0]
+			if d.Owner != tc.owner || (d.Write != nil) != tc.write || !strings.Contains(d.Reason, tc.reason) {
+				t.Fatalf("got %+v", d)
+			}
+			after := apply(in, Plan(in))
+			for _, d := range Plan(after) {
+				if d.Write != nil {
+					t.Errorf("it is written again: %+v", d)
+				}
+			}
+			after.Nodes = []Node{serving} // once nobody waits
+			if d := append(Plan(after), Decision{})[0]; d.Owner != tc.owner {
+				t.Errorf("without the want: %+v", d)
+			}
+		})
+	}
+}
+
 func TestRequestsMayAskForUpToScaleMax(t *testing.T) {
 	in := Input{Models: []catalog.Model{onDemand("m", 2)}, Nodes: []Node{wants(able("a", 9<<30), "m", 5), able("b", 9<<30), able("c", 9<<30)}}
 	got := Plan(in)

@@ -46,6 +46,7 @@ func modelIDs(in Input) []string {
 func genModel(t *rapid.T, id string) catalog.Model {
 	m := model(id, rapid.IntRange(0, 2).Draw(t, "min"))
 	m.Scale.Max = m.Scale.Min + rapid.IntRange(0, 2).Draw(t, "more")
+	m.Unloaded = uint64(rapid.IntRange(0, 2).Draw(t, "unloaded"))
 	m.Scale.Idle = rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "idle")
 	m.Source.SizeBytes = rapid.SampledFrom([]int64{1 << 30, 1 << 28, 1 << 32}).Draw(t, "size")
 	m.Source.Digest = rapid.SampledFrom([]string{digest, "sha256:bb"}).Draw(t, "digest")
@@ -78,6 +79,7 @@ func genAssignments(t *rapid.T, id string) []catalog.Assignment {
 		a := catalog.Assignment{Model: id, Slot: slot, Epoch: uint64(rapid.IntRange(1, 9).Draw(t, "epoch")), Reason: "before"}
 		if !oneIn(t, 4, "vacant?") {
 			a.Owner, a.Demand = drawNode(t, "owner"), rapid.Bool().Draw(t, "demand")
+			a.After = uint64(rapid.IntRange(0, 2).Draw(t, "after"))
 			a.Device = rapid.SampledFrom([]string{"", "GPU-1", "GPU-9"}).Draw(t, "device")
 		}
 		out = append(out, a)
@@ -112,7 +114,9 @@ func genNode(t *rapid.T, id string, in Input) Node {
 	}
 	for _, m := range in.Models {
 		if oneIn(t, 4, "want?") {
-			n.Presence.Wants = append(n.Presence.Wants, catalog.Want{Model: m.ID, Replicas: rapid.IntRange(0, 4).Draw(t, "wanted")})
+			n.Presence.Wants = append(n.Presence.Wants, catalog.Want{
+				Model: m.ID, Replicas: rapid.IntRange(0, 4).Draw(t, "wanted"), After: uint64(rapid.IntRange(0, 3).Draw(t, "asked after")),
+			})
 		}
 	}
 	for _, a := range in.Assignments {

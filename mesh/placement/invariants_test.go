@@ -118,7 +118,7 @@ func TestEpochsOnlyGrowAndNothingIsWrittenTwice(t *testing.T) {
 				t.Errorf("epoch %d after %d", d.Write.Epoch, before.Epoch)
 			case d.Write.Model != d.Model || d.Write.Slot != d.Slot || d.Write.Owner != d.Owner || d.Write.Device != d.Device || d.Write.Demand != d.Demand || d.Write.Reason != d.Reason:
 				t.Errorf("%+v is written as %+v", d, *d.Write)
-			case d.Owner == before.Owner && d.Device == before.Device && d.Demand == before.Demand && d.Owner != "":
+			case d.Owner == before.Owner && d.Device == before.Device && d.Demand == before.Demand && d.Write.After <= before.After && d.Owner != "":
 				t.Errorf("%+v is written again: %s", *d.Write, d.Reason)
 			}
 		}
@@ -339,7 +339,7 @@ func works(in Input, a catalog.Assignment) bool {
 		return false
 	}
 	r, _ := n.Presence.Replica(a.Model, a.Slot)
-	lingers := a.Demand && a.Slot < m.Scale.Max && (!r.Idle || r.InFlight > 0 || m.Scale.Idle == 0)
+	lingers := a.Demand && a.After >= m.Unloaded && a.Slot < m.Scale.Max && (!r.Idle || r.InFlight > 0 || m.Scale.Idle == 0)
 	return r.State == catalog.ReplicaReady && (a.Slot < newPlanner(in).wanted(m) || lingers)
 }
 
@@ -369,7 +369,7 @@ func TestAnOwnerThatIsSilentKeepsItsSlot(t *testing.T) {
 			n := node(in, a.Owner)
 			m, known := modelOf(in, d.Model)
 			allowed := known && m.State != catalog.ModelStopped && (m.Pin == "" || m.Pin == a.Owner) && m.Labels.Refuses(n.Settings.Labels) == ""
-			wanted := d.Slot < newPlanner(in).wanted(m) || a.Demand && d.Slot < m.Scale.Max
+			wanted := d.Slot < newPlanner(in).wanted(m) || a.Demand && a.After >= m.Unloaded && d.Slot < m.Scale.Max
 			if n.ID != "" && !n.Live && !n.Gone && allowed && wanted && d.Owner != a.Owner {
 				t.Errorf("%s slot %d went from %s, which is only silent, to %q: %s", d.Model, d.Slot, a.Owner, d.Owner, d.Reason)
 			}

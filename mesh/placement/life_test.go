@@ -76,6 +76,18 @@ func TestWhoFitsIsServed(t *testing.T) {
 	})
 }
 
+// TestNobodyServesWhatWasUnloaded unless requests asked for it since.
+func TestNobodyServesWhatWasUnloaded(t *testing.T) {
+	inAnyWorld(t, func(t *rapid.T, w *world) {
+		for id := range w.owners() {
+			m, known := modelOf(w.input(), id.Model)
+			if a := w.assignments[id]; known && id.Slot >= m.Scale.Min && (!a.Demand || a.After < m.Unloaded) {
+				t.Errorf("%v stays: %+v after unload %d\n%s", id, a, m.Unloaded, w)
+			}
+		}
+	})
+}
+
 // TestAWhatIfIsWhatHappens: without a node, with another, and with a model changed.
 func TestAWhatIfIsWhatHappens(t *testing.T) {
 	inAnyWorld(t, func(t *rapid.T, w *world) {

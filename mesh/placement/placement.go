@@ -5,8 +5,9 @@
 // nothing more.
 //
 // A model's slots below Scale.Min are wanted always, those below Scale.Max while
-// a node's presence wants them. One that was wanted so stays with its owner until
-// its holder says that it is idle, or until its memory is needed: then the one
+// a node's presence wants them, for requests that began after the model was unloaded
+// last. One that was wanted so stays with its owner until its holder says that it is
+// idle, until the model is unloaded, or until its memory is needed: then the one
 // that was used longest ago goes, and never one that is busy.
 //
 // Order of choice: the pin, else the owner that has it (sticky: nothing moves

@@ -132,7 +132,8 @@ func (p *planner) slotsOf(m catalog.Model) []int {
 }
 
 // wanted is how many replicas of m there should be now: Scale.Min, and up to
-// Scale.Max as many as the requests of a node that is heard wait for.
+// Scale.Max as many as the requests of a node that is heard wait for. Those that
+// began before m was unloaded do not count.
 func (p *planner) wanted(m catalog.Model) int {
 	wanted := max(min(m.Scale.Min, catalog.MaxReplicas), 0)
 	if m.State == catalog.ModelStopped {
@@ -143,7 +144,7 @@ func (p *planner) wanted(m catalog.Model) int {
 			continue
 		}
 		for _, w := range n.Presence.Wants {
-			if w.Model == m.ID {
+			if w.Asks(m) {
 				wanted = max(wanted, min(max(w.Replicas, 1), m.Scale.Max, catalog.MaxReplicas))
 			}
 		}

@@ -289,7 +289,13 @@ var events = map[string]func(*rapid.T, *world){
 	},
 	"want": func(t *rapid.T, w *world) {
 		b, m := w.drawBox(t), w.drawModel(t)
-		b.Presence.Wants = append(slices.Clone(b.Presence.Wants), catalog.Want{Model: m.ID, Replicas: rapid.IntRange(1, 3).Draw(t, "replicas")})
+		knows := uint64(rapid.IntRange(int(max(m.Unloaded, 1)-1), int(m.Unloaded)).Draw(t, "knows")) // of the last unload or not yet
+		b.Presence.Wants = append(slices.Clone(b.Presence.Wants), catalog.Want{Model: m.ID, Replicas: rapid.IntRange(1, 3).Draw(t, "replicas"), After: knows})
+	},
+	"unload": func(t *rapid.T, w *world) {
+		m := w.drawModel(t)
+		m.Scale.Min, m.Pin = 0, ""
+		m.Unloaded++
 	},
 	"want nothing": func(t *rapid.T, w *world) { w.drawBox(t).Presence.Wants = nil },
 	"use": func(t *rapid.T, w *world) {
