@@ -16,6 +16,9 @@ type planner struct {
 	slots  map[string]int                              // slots owned or given, by node
 	on     map[place]int                               // the same, by device
 	spoken map[place]int64                             // bytes promised to replicas that hold none yet
+	// claimed are bytes of what leaves a device that slots wait for, reserved whose.
+	claimed  map[place]int64
+	reserved map[catalog.AssignmentID]reservation
 	// evicted are slots that must make room, with the reason.
 	evicted map[catalog.AssignmentID]string
 }
@@ -25,6 +28,7 @@ type place struct{ node, device string }
 
 func newPlanner(in Input) *planner {
 	p := &planner{
+		claimed: map[place]int64{}, reserved: map[catalog.AssignmentID]reservation{},
 		models:  slices.SortedFunc(slices.Values(in.Models), func(a, b catalog.Model) int { return strings.Compare(a.ID, b.ID) }),
 		nodes:   slices.SortedFunc(slices.Values(in.Nodes), func(a, b Node) int { return strings.Compare(a.ID, b.ID) }),
 		before:  make(map[catalog.AssignmentID]catalog.Assignment, len(in.Assignments)),

@@ -18,10 +18,12 @@ type Action struct {
 	Reason string
 }
 
-// Reconcile compares what self holds with what it owns. A replica that lost
-// its slot to another node is released only once that node serves, and not
-// when the slot is about to come back, so that a model never has no replica
-// because two nodes changed their minds.
+// Reconcile compares what self holds with what it owns. A ready replica that lost
+// its slot to another node is released only once that node serves, and none when
+// the slot is about to come back, so that a model never has no replica because two
+// nodes changed their minds. Until what is released gave its memory back, nothing is
+// begun that needs it: the assignments were made without knowing of it, when self
+// began it after it was taken away.
 func Reconcile(self string, in Input) []Action {
 	p := newPlanner(in)
 	planned := map[catalog.AssignmentID]string{}
@@ -31,7 +33,7 @@ func Reconcile(self string, in Input) []Action {
 	me, _ := p.node(self)
 	var actions []Action
 	for _, a := range in.Assignments {
-		if a.Owner == self {
+		if a.Owner == self && !p.lacksRoom(me, a) {
 			actions = append(actions, p.own(me, a))
 		}
 	}
@@ -45,12 +47,34 @@ func Reconcile(self string, in Input) []Action {
 			actions = append(actions, Action{Model: r.Model, Slot: r.Slot, Epoch: a.Epoch, Reason: vacantReason(a)})
 			continue
 		}
-		if winner, ok := p.node(a.Owner); ok && serves(winner, a) {
-			reason := fmt.Sprintf("%s serves it now", p.name(a.Owner))
-			actions = append(actions, Action{Model: r.Model, Slot: r.Slot, Epoch: a.Epoch, Reason: reason})
+		winner, known := p.node(a.Owner)
+		release := Action{Model: r.Model, Slot: r.Slot, Epoch: a.Epoch}
+		switch {
+		case known && serves(winner, a):
+			release.Reason = fmt.Sprintf("%s serves it now", p.name(a.Owner))
+		case known && r.State != catalog.ReplicaReady:
+			release.Reason = fmt.Sprintf("%s has the slot now, and nobody is served here", p.name(a.Owner))
+		default:
+			continue
 		}
+		actions = append(actions, release)
 	}
 	return actions
+}
+
+// lacksRoom says whether a replica that is to begin has to wait for what leaves its
+// device.
+func (p *planner) lacksRoom(me Node, a catalog.Assignment) bool {
+	if _, begun := me.Presence.Replica(a.Model, a.Slot); begun {
+		return false
+	}
+	for _, d := range devices(me) {
+		if d.ID == deviceID(a.Device) {
+			room, known := p.room(me, d)
+			return known && room < 0 && p.leaving(me, d) > 0
+		}
+	}
+	return false
 }
 
 // own checks the labels once more where the replica would run: what another

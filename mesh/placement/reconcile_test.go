@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"slices"
 	"testing"
 
 	"llmgw/mesh/catalog"
@@ -36,6 +37,10 @@ func TestWhatANodeIsToldToDo(t *testing.T) {
 		{"what has a row without reason ends", model("m", 0), []Node{serving}, []catalog.Assignment{{Model: "m", Epoch: 4}}, release(4, "it has no assignment")},
 		{"what is about to be given stays", model("m", 1), []Node{serving}, []catalog.Assignment{{Model: "m", Epoch: 4}}, nil},
 		{"a loser ends once the winner serves", pinnedTo("b"), []Node{serving, winner}, lost, release(3, ends)},
+		{"a loser that serves nobody ends at once", pinnedTo("b"), []Node{with(serving, func(n *Node) {
+			n.Presence.Replicas = slices.Clone(n.Presence.Replicas)
+			n.Presence.Replicas[0].State = catalog.ReplicaLoading
+		}), able("b", room)}, lost, release(3, "box-b has the slot now, and nobody is served here")},
 		{"not while it loads", pinnedTo("b"), []Node{serving, able("b", room)}, lost, nil},
 		{"not while the winner is silent", pinnedTo("b"), []Node{serving, away(winner)}, lost, nil},
 		{"not while the winner stops", pinnedTo("b"), []Node{serving, stopping(winner)}, lost, nil},
@@ -47,6 +52,34 @@ func TestWhatANodeIsToldToDo(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestNothingBeginsInMemoryThatSomethingLeaves: a node had begun what was just taken
+// away from it, and was given another for the room.
+func TestNothingBeginsInMemoryThatSomethingLeaves(t *testing.T) {
+	leaves := catalog.ReplicaStatus{Model: "gone", State: catalog.ReplicaLoading, PID: 7}
+	holds := func(free int64, replicas ...catalog.ReplicaStatus) Node {
+		return with(able("a", free), func(n *Node) { n.Presence.Replicas = replicas })
+	}
+	for name, tc := range map[string]struct {
+		node   Node
+		begins bool
+	}{
+		"while it holds the memory":         {holds(1<<30, leaves), false},
+		"with room for both":                {holds(2<<30, leaves), true},
+		"once it left":                      {holds(2 << 30), true},
+		"without room and nothing leaves":   {holds(1 << 30), true},
+		"what has begun goes on":            {holds(0, leaves, catalog.ReplicaStatus{Model: "m", State: catalog.ReplicaLoading, PID: 8}), true},
+		"when nothing can be measured":      {with(holds(0, leaves), func(n *Node) { n.Presence.Inventory.RAMFree = nil }), true},
+		"what holds none is not waited for": {holds(1<<30, catalog.ReplicaStatus{Model: "gone", State: catalog.ReplicaFailed}), true},
+	} {
+		in := Input{Models: []catalog.Model{model("m", 1), with2(model("gone", 1), func(m *catalog.Model) { m.Pin = "b" })}, Nodes: []Node{tc.node, able("b", room)},
+			Assignments: []catalog.Assignment{assigned("m", "a"), assigned("gone", "b")}}
+		begins := slices.ContainsFunc(Reconcile("a", in), func(a Action) bool { return a.Run && a.Model == "m" })
+		if begins != tc.begins {
+			t.Errorf("%s: it begins: %v", name, begins)
+		}
 	}
 }
 
@@ -89,6 +122,18 @@ func TestAWhyKnowsWhatOthersGet(t *testing.T) {
 	got := Why(Input{Models: []catalog.Model{model("a1", 1), model("m", 1)}, Nodes: []Node{able("a", 2<<30)}}, "m")
 	if !got[0].Unsatisfied || got[0].Candidates[0].Why != "needs 1.2 GiB of memory, 819 MiB is free there" {
 		t.Errorf("got %+v", got[0])
+	}
+}
+
+// TestAWhyTakesNothingFromItself: what is kept for a slot that waits is free to it, and
+// to no other.
+func TestAWhyTakesNothingFromItself(t *testing.T) {
+	input := Input{Models: []catalog.Model{bytesOf(model("need", 1), 7<<28), onDemand("old", 1), bytesOf(model("small", 1), 1<<28)},
+		Nodes: []Node{with(full("a", lru("old", 1)), func(n *Node) { free := int64(1 << 30); n.Presence.Inventory.RAMFree = &free })}, Assignments: []catalog.Assignment{demanded("old", "a")}}
+	for model, want := range map[string]string{"need": "needs 2.1 GiB of memory, 1.0 GiB is free there", "small": "needs 308 MiB of memory, 102 MiB is free there"} {
+		if got := Why(input, model)[0]; got.Candidates[0].Why != want {
+			t.Errorf("%s: %+v", model, got)
+		}
 	}
 }
 

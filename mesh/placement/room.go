@@ -13,7 +13,7 @@ import (
 type victim struct {
 	id    catalog.AssignmentID
 	used  int64
-	bytes int64
+	bytes int64 // that are free when it is gone
 }
 
 // makeRoom looks at nodes that want nothing but memory for a slot of m. Where
@@ -22,7 +22,9 @@ type victim struct {
 // empty: no room can be made.
 func (p *planner) makeRoom(m catalog.Model, current catalog.Assignment, full []Node) string {
 	var best []victim
-	where := ""
+	var at Node
+	var on catalog.Device
+	id := catalog.AssignmentID{Model: m.ID, Slot: current.Slot}
 	for _, n := range p.byRank(m, current.Slot, full) {
 		for _, d := range p.usable(m, n) {
 			room, known := p.room(n, d)
@@ -31,6 +33,7 @@ func (p *planner) makeRoom(m catalog.Model, current catalog.Assignment, full []N
 			}
 			missing := need(m, n) - room - p.leaving(n, d)
 			if missing <= 0 {
+				p.reserve(id, n, d)
 				return fmt.Sprintf("waits for memory on %s that is about to be free", p.name(n.ID))
 			}
 			if missing <= p.loading(n, d) {
@@ -38,7 +41,7 @@ func (p *planner) makeRoom(m catalog.Model, current catalog.Assignment, full []N
 			}
 			victims := p.enough(n, d, missing)
 			if victims != nil && (best == nil || len(victims) < len(best)) {
-				best, where = victims, n.ID
+				best, at, on = victims, n, d
 			}
 		}
 	}
@@ -50,7 +53,26 @@ func (p *planner) makeRoom(m catalog.Model, current catalog.Assignment, full []N
 		p.evict(v.id, fmt.Sprintf("not used for longest, and %s needs its memory", m.Name))
 		names = append(names, v.id.Model)
 	}
-	return fmt.Sprintf("waits for memory on %s: %s makes room", p.name(where), strings.Join(names, ", "))
+	p.reserve(id, at, on)
+	return fmt.Sprintf("waits for memory on %s: %s makes room", p.name(at.ID), strings.Join(names, ", "))
+}
+
+// reservation is what a slot waits for on a device: memory that leaves, and of what is
+// free already the rest.
+type reservation struct {
+	at            place
+	leaving, free int64
+}
+
+// reserve keeps memory for a slot that waits for it: who is filled after could take
+// what is free of it, and what made room would have gone for nothing.
+func (p *planner) reserve(id catalog.AssignmentID, n Node, d catalog.Device) {
+	m, _ := p.model(id.Model)
+	r := reservation{at: place{n.ID, d.ID}, leaving: min(max(p.leaving(n, d), 0), need(m, n))}
+	r.free = need(m, n) - r.leaving
+	p.reserved[id] = r
+	p.spoken[r.at] += r.free
+	p.claimed[r.at] += r.leaving
 }
 
 func (p *planner) byRank(m catalog.Model, slot int, nodes []Node) []Node {
@@ -60,8 +82,9 @@ func (p *planner) byRank(m catalog.Model, slot int, nodes []Node) []Node {
 }
 
 // leaving is the memory of replicas that hold some and whose slot is no longer
-// their node's.
+// their node's, without what others wait for already.
 func (p *planner) leaving(n Node, d catalog.Device) (bytes int64) {
+	bytes = -p.claimed[place{n.ID, d.ID}]
 	for _, r := range n.Presence.Replicas {
 		id := catalog.AssignmentID{Model: r.Model, Slot: r.Slot}
 		if p.owned[id].Owner == n.ID || !on(r, d) || r.PID == 0 && r.State != catalog.ReplicaReady {
@@ -105,7 +128,11 @@ func (p *planner) enough(n Node, d catalog.Device, missing int64) []victim {
 		if !known || a.Owner != n.ID || !a.Demand || r.Slot < p.wanted(m) || r.InFlight > 0 || r.State != catalog.ReplicaReady || !on(r, d) {
 			continue
 		}
-		all = append(all, victim{id, r.Used, need(m, n)})
+		v := victim{id, r.Used, need(m, n)}
+		if !isOf(m, r) { // what was promised to its weights of now is free, too
+			v.bytes += need(m, n)
+		}
+		all = append(all, v)
 	}
 	slices.SortFunc(all, func(a, b victim) int {
 		return cmp.Or(cmp.Compare(a.used, b.used), strings.Compare(a.id.Model, b.id.Model), cmp.Compare(a.id.Slot, b.id.Slot))
@@ -118,6 +145,8 @@ func (p *planner) enough(n Node, d catalog.Device, missing int64) []victim {
 	return nil
 }
 
+// evict takes a slot away at once: its memory counts as leaving for those that are
+// filled after, which neither ask it for room again nor count it as load.
 func (p *planner) evict(id catalog.AssignmentID, reason string) {
 	p.evicted[id] = reason
 	p.withdraw(p.owned[id])

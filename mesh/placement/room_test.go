@@ -1,12 +1,15 @@
 package placement
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"llmgw/mesh/catalog"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 )
 
 // full is a node whose free memory is too little for one more model, with replicas that
@@ -57,6 +60,9 @@ func TestRoomIsMade(t *testing.T) {
 		{"where the fewest have to go", model("need", 1), []catalog.Model{small("s1"), small("s2"), onDemand("big", 1)},
 			[]Node{full("a", lru("s1", 1), lru("s2", 2)), full("b", lru("big", 9))}, []catalog.Assignment{demanded("s1", "a"), demanded("s2", "a"), demanded("big", "b")},
 			map[string]string{"need": "waits for memory on box-b: big makes room", "big": gone, "s1": kept, "s2": kept}},
+		{"by one alone that holds memory and was promised some for its weights of now", model("need", 1), two,
+			[]Node{with(full("a", lru("young", 9), lru("old", 1)), func(n *Node) { n.Presence.Replicas[1].Digest = "sha256:former" })}, both,
+			map[string]string{"need": "waits for memory on box-a: old makes room", "old": gone, "young": kept}},
 		{"not by a busy one", model("need", 1), two[:1], []Node{full("a", catalog.ReplicaStatus{Model: "old", InFlight: 1})}, both[:1],
 			map[string]string{"need": "no node can serve it: box-a: needs 1.2 GiB of memory, 512 MiB is free there", "old": kept}},
 		{"not by one that is wanted always", model("need", 1), []catalog.Model{model("old", 1)}, []Node{full("a", lru("old", 1))}, []catalog.Assignment{assigned("old", "a")},
@@ -94,6 +100,158 @@ func TestRoomIsMade(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnEvictedSlotMakesRoomForOne: who comes after does not wait for what leaves already,
+// and goes where the load is less without it.
+func TestAnEvictedSlotMakesRoomForOne(t *testing.T) {
+	models := []catalog.Model{onDemand("old", 1), onDemand("young", 1), model("need1", 1), model("need2", 1)}
+	given := []catalog.Assignment{demanded("old", "a"), demanded("young", "a")}
+	nodes := []Node{full("a", lru("young", 9), lru("old", 1))}
+	want := map[string]string{
+		"need1": "waits for memory on box-a: old makes room", "need2": "waits for memory on box-a: young makes room",
+		"old": "not used for longest, and need1 needs its memory", "young": "not used for longest, and need2 needs its memory",
+	}
+	if diff := cmp.Diff(want, roomFor(models[3], models[:3], nodes, given...)); diff != "" {
+		t.Error(diff)
+	}
+	tiny := bytesOf(model("tiny", 1), 1<<20)
+	nodes = append(nodes, full("b", lru("x", 9)))
+	given = append(given, assigned("x", "b"))
+	models = append(models[:2], with2(model("need1", 1), func(m *catalog.Model) { m.Pin = "a" }), model("x", 1), tiny)
+	given[1].Owner = "" // a has one slot as b has, and none once that is evicted
+	nodes[0].Presence.Replicas = nodes[0].Presence.Replicas[1:]
+	if d := decision(t, Input{Models: models, Nodes: nodes, Assignments: given}, "tiny", 0); d.Owner != "a" {
+		t.Errorf("tiny goes to %s: %s", d.Owner, d.Reason)
+	}
+}
+
+// TestRoomIsMadeOnceAndEnough, whatever has to be loaded at once: nobody makes room for
+// two, nobody for whom less would do, and whoever fits after all is served in the end.
+func TestRoomIsMadeOnceAndEnough(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		n, in := able("a", int64(rapid.IntRange(0, 3).Draw(rt, "free"))<<28), Input{}
+		sizes := rapid.SampledFrom([]int64{1 << 30, 1 << 29, 1 << 31})
+		free, needs := *n.Presence.Inventory.RAMFree, int64(0)
+		for i := range rapid.IntRange(1, 4).Draw(rt, "loaded") {
+			m := bytesOf(onDemand(fmt.Sprintf("v%d", i), 1), sizes.Draw(rt, "size"))
+			r := lru(m.ID, int64(rapid.IntRange(1, 9).Draw(rt, "used")))
+			free += need(m, n)
+			n = loaded(n, r)
+			in.Models, in.Assignments = append(in.Models, m), append(in.Assignments, demanded(m.ID, "a"))
+		}
+		for i := range rapid.IntRange(1, 3).Draw(rt, "to load") {
+			m := bytesOf(model(fmt.Sprintf("need%d", i), 1), sizes.Draw(rt, "size"))
+			needs += need(m, n)
+			in.Models = append(in.Models, m)
+		}
+		in.Nodes = []Node{n}
+		by := map[string][]string{} // who makes room, by for whom
+		for _, d := range Plan(in) {
+			if _, names, ok := strings.Cut(d.Reason, "waits for memory on box-a: "); ok {
+				by[d.Model] = strings.Split(strings.TrimSuffix(names, " makes room"), ", ")
+			}
+		}
+		checkEnough(rt, in, by)
+		after := owners(settle(in))
+		for _, m := range in.Models {
+			if id := (catalog.AssignmentID{Model: m.ID}); m.Scale.Min > 0 && needs <= free && after[id] == "" {
+				rt.Errorf("%s is not served, and all fit: %v", m.ID, after)
+			}
+		}
+	})
+}
+
+// checkEnough looks at who makes room for whom on the one node of a mesh.
+func checkEnough(t *rapid.T, in Input, by map[string][]string) {
+	t.Helper()
+	n := in.Nodes[0]
+	decisions := Plan(in)
+	given, _ := promised(in, decisions, n.ID, cpuID)
+	seen := map[string]bool{}
+	for _, d := range decisions {
+		m, _ := modelOf(in, d.Model)
+		room := *n.Presence.Inventory.RAMFree - given
+		for i, v := range by[d.Model] {
+			if seen[v] {
+				t.Errorf("%s makes room twice: %v", v, by)
+			}
+			seen[v] = true
+			if gone := decision2(in, v); gone.Owner != "" || !strings.Contains(gone.Reason, "and "+d.Model+" needs") {
+				t.Errorf("%s is said to make room for %s: %+v", v, d.Model, gone)
+			}
+			if last := i == len(by[d.Model])-1; last && len(by) == 1 && room >= need(m, n) {
+				t.Errorf("%v makes room for %s, and %s need not", by[d.Model], d.Model, v)
+			}
+			victim, _ := modelOf(in, v)
+			room += need(victim, n)
+		}
+		if len(by[d.Model]) > 0 && len(by) == 1 && room < need(m, n) {
+			t.Errorf("%v makes room for %s, which is too little", by[d.Model], d.Model)
+		}
+	}
+}
+
+// decision2 is what is decided of slot 0; zero when nothing is.
+func decision2(in Input, model string) Decision {
+	for _, d := range Plan(in) {
+		if d.Model == model && d.Slot == 0 {
+			return d
+		}
+	}
+	return Decision{}
+}
+
+// TestAnOpenSlotTakesNothing: what it had is there for whoever is placed before it.
+func TestAnOpenSlotTakesNothing(t *testing.T) {
+	first := with2(model("first", 1), func(m *catalog.Model) { m.Pin = "a" })
+	moved := with2(model("moved", 1), func(m *catalog.Model) { m.Pin = "b" })
+	barred := labelled(model("moved", 1), catalog.Selector{Forbid: map[string]string{"zone": "eu"}})
+	lost := assigned("moved", "a")
+	lost.Device = "GPU-1"
+	for name, tc := range map[string]struct {
+		models []catalog.Model
+		nodes  []Node
+		given  catalog.Assignment
+	}{
+		"memory, when a pin moves it":               {[]catalog.Model{first, moved}, []Node{able("a", 2<<30), able("b", 2<<30)}, assigned("moved", "a")},
+		"memory, when a label bars it":              {[]catalog.Model{model("first", 1), barred}, []Node{in("eu", able("a", 2<<30)), able("b", 1<<30)}, assigned("moved", "a")},
+		"memory, when its file is gone":             {[]catalog.Model{model("first", 1), with2(model("moved", 1), func(m *catalog.Model) { m.Source.Digest = "sha256:bb" })}, []Node{able("a", 2<<30)}, assigned("moved", "a")},
+		"its place in the load, when a device went": {[]catalog.Model{model("first", 1), moved, model("x", 1)}, []Node{able("a", room), able("b", room), since(able("c", 0), "x", 1)}, lost},
+	} {
+		in := Input{Models: tc.models, Nodes: tc.nodes, Assignments: []catalog.Assignment{tc.given}}
+		if d := decision(t, in, "first", 0); d.Owner != "a" {
+			t.Errorf("%s: first is on %q: %s", name, d.Owner, d.Reason)
+		}
+	}
+}
+
+// TestOpenSlotsAreAsIfVacant: that somebody had them changes nothing but their epoch.
+func TestOpenSlotsAreAsIfVacant(t *testing.T) {
+	forAnyMesh(t, func(t *rapid.T, in Input, decisions []Decision) {
+		vacated := in
+		vacated.Assignments = slices.Clone(in.Assignments)
+		for i, a := range vacated.Assignments {
+			m, known := modelOf(in, a.Model)
+			p := newPlanner(in)
+			if !known || a.Owner == "" {
+				continue
+			}
+			if _, settled := p.settled(m, a); !settled {
+				vacated.Assignments[i] = catalog.Assignment{Model: a.Model, Slot: a.Slot, Epoch: a.Epoch}
+			}
+		}
+		outcome := func(ds []Decision) (out []Decision) {
+			for _, d := range ds {
+				d.Write = nil
+				out = append(out, d)
+			}
+			return out
+		}
+		if diff := cmp.Diff(outcome(decisions), outcome(Plan(vacated))); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 func with3(a catalog.Assignment, device string) catalog.Assignment { a.Device = device; return a }

@@ -48,13 +48,16 @@ func (p *planner) explain(d Decision, stored *planner, steward string) Explanati
 		return e
 	}
 	given := p.slot(d.Model, d.Slot)
+	own := p.reserved[d.id()]
 	p.withdraw(given) // what the slot itself takes is there for it
+	p.spoken[own.at] -= own.free
 	for _, n := range p.nodes {
 		e.Candidates = append(e.Candidates, Candidate{
 			Node: n.ID, Why: p.whyNot(m, current, n), Slots: stored.slots[n.ID],
 			Owns: n.ID == current.Owner, Serves: servesSince(m, d.Slot, n) != 0,
 		})
 	}
+	p.spoken[own.at] += own.free
 	if given.Owner != "" {
 		p.promise(given)
 	}
