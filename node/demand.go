@@ -68,13 +68,13 @@ func (w *wants) hold(what wanted, replicas int, now time.Time) (release func()) 
 
 // list is what presence tells. Wants that an unload has ended are not told: who has
 // not heard of it yet would load for them.
-func (w *wants) list(models []catalog.Model) []catalog.Want {
+func (w *wants) list(models []catalog.Model, now time.Time) []catalog.Want {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []catalog.Want
 	for what, h := range w.held {
 		if !what.outlived(models) {
-			out = append(out, catalog.Want{Model: what.model, Replicas: h.replicas, Since: h.since.Unix(), After: what.after})
+			out = append(out, catalog.Want{Model: what.model, Replicas: h.replicas, Since: h.since.Unix(), Waited: catalog.WaitedStep(now.Sub(h.since)), After: what.after})
 		}
 	}
 	slices.SortFunc(out, func(a, b catalog.Want) int {
@@ -165,45 +165,68 @@ func (n *Node) endWants(v *view) {
 	})
 }
 
-// usage remembers when replicas of this node were last used.
+// A replica that requests have waited for serves as long as it took to load, so that
+// models that do not fit together spend no more time with being loaded than with
+// answers, but within these bounds.
+const (
+	// servesLeast: those that waited are answered, and who was told to try again comes.
+	servesLeast = 30 * time.Second
+	// servesMost: requests for the other wait too, ten minutes (router.DefaultLoadWait),
+	// and have to be loaded for in that time.
+	servesMost = 2 * time.Minute
+)
+
+// usage remembers when replicas of this node became ready and were last used.
 type usage struct {
 	mu   sync.Mutex
-	last map[catalog.AssignmentID]time.Time
+	used map[catalog.AssignmentID]use
 }
+
+type use struct{ ready, last time.Time }
 
 func (u *usage) touch(id catalog.AssignmentID, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.last == nil {
-		u.last = map[catalog.AssignmentID]time.Time{}
+	if u.used == nil {
+		u.used = map[catalog.AssignmentID]use{}
 	}
-	u.last[id] = now
+	at, known := u.used[id]
+	if !known {
+		at.ready = now
+	}
+	at.last = now
+	u.used[id] = at
 }
 
-// tell writes into the status of replicas when they were used and whether they
-// are idle. One that was never used counts from when it was first seen ready: a
-// daemon that comes back does not end what it adopted.
+// tell writes into the status of replicas when they were used, whether they are
+// idle and whether they have served for too short a time to make room. One that was
+// never used counts from when it was first seen ready: a daemon that comes back does
+// not end what it adopted.
 func (u *usage) tell(replicas []catalog.ReplicaStatus, models []catalog.Model, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	last := map[catalog.AssignmentID]time.Time{}
+	used := map[catalog.AssignmentID]use{}
 	for i := range replicas {
 		r := &replicas[i]
 		if r.State != catalog.ReplicaReady {
 			continue
 		}
 		id := catalog.AssignmentID{Model: r.Model, Slot: r.Slot}
-		at, known := u.last[id]
-		if !known || r.InFlight > 0 {
-			at = now
+		at, known := u.used[id]
+		if !known {
+			at.ready = now
 		}
-		last[id] = at
-		r.Used = at.Unix() / catalog.UsedStep * catalog.UsedStep
+		if !known || r.InFlight > 0 {
+			at.last = now
+		}
+		used[id] = at
+		r.Used = at.last.Unix() / catalog.UsedStep * catalog.UsedStep
+		r.Fresh = now.Sub(at.ready) < min(max(time.Duration(r.LoadMS)*time.Millisecond, servesLeast), servesMost)
 		if m, ok := catalog.Resolve(models, r.Model); ok {
-			r.Idle = m.Scale.Idle > 0 && r.InFlight == 0 && now.Sub(at) >= m.Scale.Idle
+			r.Idle = m.Scale.Idle > 0 && r.InFlight == 0 && now.Sub(at.last) >= m.Scale.Idle
 		}
 	}
-	u.last = last
+	u.used = used
 }
 
 // device finds what a slot was counted on; empty is the CPU, always the last.

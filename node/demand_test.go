@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"llmgw/mesh/catalog"
+	"llmgw/mesh/placement"
 	"llmgw/ui"
 )
 
@@ -102,25 +103,25 @@ func TestWantsAreCountedAndToldOnce(t *testing.T) {
 	var w wants
 	at := time.Unix(100, 0)
 	first, second := w.hold(wanted{"m", 7}, 1, at), w.hold(wanted{"m", 7}, 2, at.Add(time.Hour))
-	if got := w.list(nil); len(got) != 1 || got[0] != (catalog.Want{Model: "m", Replicas: 2, Since: 100, After: 7}) {
+	if got := w.list(nil, at); len(got) != 1 || got[0] != (catalog.Want{Model: "m", Replicas: 2, Since: 100, After: 7}) {
 		t.Errorf("got %+v", got)
 	}
 	first()
 	first()
-	if len(w.list(nil)) != 1 {
+	if len(w.list(nil, at)) != 1 {
 		t.Error("a want ended while a request waits")
 	}
 	unloaded := []catalog.Model{{ID: "m", Unloaded: 8}}
-	if got := w.list(unloaded); len(got) != 0 || !w.outlived(unloaded)["m"] {
+	if got := w.list(unloaded, at); len(got) != 0 || !w.outlived(unloaded)["m"] {
 		t.Errorf("after an unload %+v is told", got)
 	}
 	third := w.hold(wanted{"m", 8}, 1, at)
-	if got := w.list(unloaded); len(got) != 1 || got[0].After != 8 || len(w.list(nil)) != 2 {
+	if got := w.list(unloaded, at); len(got) != 1 || got[0].After != 8 || len(w.list(nil, at)) != 2 {
 		t.Errorf("of requests before and after an unload %+v is told", got)
 	}
 	third()
 	second()
-	if len(w.list(nil)) != 0 || len(w.outlived(unloaded)) != 0 {
+	if len(w.list(nil, at)) != 0 || len(w.outlived(unloaded)) != 0 {
 		t.Error("a want stayed after the last request")
 	}
 	ended := 0
@@ -205,4 +206,53 @@ func TestCordonOfADevice(t *testing.T) {
 		t.Errorf("got %+v, %v", r.Node, err)
 	}
 	eventually(t, "it is loaded", func() bool { return d.serving("tiny") })
+}
+
+// TestWhatWasJustLoadedIsFresh for as long as its load took, within bounds, by the
+// holder's own clock alone; and again once it was ready anew.
+func TestWhatWasJustLoadedIsFresh(t *testing.T) {
+	at := time.Unix(1000, 0)
+	for name, tc := range map[string]struct {
+		loadMS int64
+		least  time.Duration
+	}{"a quick load": {10, servesLeast}, "one that was not seen": {0, servesLeast}, "a load of a minute": {60_000, time.Minute}, "a long load": {3_600_000, servesMost}} {
+		var u usage
+		told := func(after time.Duration, state catalog.ReplicaState) bool {
+			rs := []catalog.ReplicaStatus{{Model: "m", State: state, LoadMS: tc.loadMS}}
+			u.tell(rs, nil, at.Add(after))
+			return rs[0].Fresh
+		}
+		if told(0, catalog.ReplicaLoading) || !told(time.Second, catalog.ReplicaReady) || !told(tc.least, catalog.ReplicaReady) {
+			t.Errorf("%s: it is not fresh for %v", name, tc.least)
+		}
+		u.touch(catalog.AssignmentID{Model: "m"}, at.Add(tc.least)) // use does not make it so again
+		if told(time.Second+tc.least, catalog.ReplicaReady) || told(time.Hour, catalog.ReplicaLoading) || !told(time.Hour+time.Second, catalog.ReplicaReady) {
+			t.Errorf("%s: it is fresh for longer than %v, or not after another load", name, tc.least)
+		}
+	}
+}
+
+func TestAWaitIsToldInSteps(t *testing.T) {
+	for seconds, want := range map[int]int64{0: 0, 7: 0, 8: 8, 15: 8, 16: 16, 63: 32, 64: 64, 600: 512} {
+		if got := catalog.WaitedStep(time.Duration(seconds)*time.Second + time.Millisecond); got != want {
+			t.Errorf("after %d s: %d, want %d", seconds, got, want)
+		}
+	}
+	var w wants
+	at := time.Unix(100, 0)
+	defer w.hold(wanted{"m", 0}, 1, at)()
+	if got := w.list(nil, at.Add(40*time.Second)); len(got) != 1 || got[0].Waited != 32 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestARequestMayWaitForItsTurn, and not for what no node can have.
+func TestARequestMayWaitForItsTurn(t *testing.T) {
+	m := catalog.Model{ID: "m", Name: "m", Scale: catalog.Scale{Max: 1}}
+	for _, waits := range []bool{true, false} {
+		v := &view{models: []catalog.Model{m}, decisions: []placement.Decision{{Model: "m", Unsatisfied: true, Waits: waits, Reason: "why"}}}
+		if got := v.route(m); got.Loadable != waits || got.Problem != "why" || waits && got.Stage != "why" {
+			t.Errorf("waits %v: %+v", waits, got)
+		}
+	}
 }

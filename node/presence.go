@@ -19,7 +19,7 @@ func (n *Node) presence(models []catalog.Model) catalog.Presence {
 		Inventory: n.hardware.Inventory(context.Background()),
 		Engines:   engines,
 		Replicas:  replicas,
-		Wants:     n.wants.list(models),
+		Wants:     n.wants.list(models, n.now()),
 		Weights:   n.fetch.Digests(),
 		Fetches:   n.fetches.list(),
 		Stopping:  n.stopping.Load(),

@@ -98,7 +98,7 @@ func atOnce(s catalog.ReplicaStatus) int {
 // seconds, and refuses new ones here as long: it cannot tell the two apart.
 func (v *view) unloaded(m catalog.Model) bool {
 	d, _ := v.decision(m.ID)
-	return v.outlived[m.ID] && m.Scale.Min == 0 && d.Owner == ""
+	return v.outlived[m.ID] && m.Scale.Min == 0 && d.Owner == "" && !d.Waits
 }
 
 // coming says whether a request may wait for a model that is not loaded, and how
@@ -109,7 +109,7 @@ func (v *view) coming(m catalog.Model, problem string) (loadable bool, stage str
 	switch {
 	case m.State == catalog.ModelStopped || m.Scale.Min == 0 && m.Scale.Max == 0:
 		return false, ""
-	case decided && d.Unsatisfied, m.Pin != "" && known && !isLive(holder):
+	case decided && d.Unsatisfied && !d.Waits, m.Pin != "" && known && !isLive(holder):
 		return false, ""
 	case problem == "":
 		return true, "waiting"

@@ -329,6 +329,9 @@ type ReplicaStatus struct {
 	Used int64 `json:"used,omitempty"`
 	// Idle: the holder counted Scale.Idle without a request.
 	Idle bool `json:"idle,omitempty"`
+	// Fresh: the holder has not counted yet, since it was ready, how long it serves at
+	// least before it makes room for another that requests wait for.
+	Fresh bool `json:"fresh,omitempty"`
 }
 
 // Ability is something that a replica may lack: a kind of request, or a part of
@@ -362,8 +365,25 @@ type Want struct {
 	Model    string `json:"model"`    // model ID
 	Replicas int    `json:"replicas"` // in the whole mesh
 	Since    int64  `json:"since"`    // unix seconds on the node's clock; for display
+	// Waited is how long the first of them has waited, in seconds and in steps as those
+	// of WaitedStep. The node counts it on its own, so that it can be compared.
+	Waited int64 `json:"waited,omitempty"`
 	// After is Model.Unloaded as the node knew it when the first of them began.
 	After uint64 `json:"after,omitempty"`
+}
+
+// WaitedStep is a wait in steps, each of which is twice the one before, so that one
+// that lasts is not announced each second.
+func WaitedStep(d time.Duration) int64 {
+	const first = 8
+	step := int64(first)
+	for 2*step <= int64(d/time.Second) {
+		step *= 2
+	}
+	if d < first*time.Second {
+		return 0
+	}
+	return step
 }
 
 // Asks says whether requests wait for m that began after its last unload. Which was

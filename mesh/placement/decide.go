@@ -149,7 +149,7 @@ func (p *planner) fillPinned(m catalog.Model, current catalog.Assignment) Decisi
 	}
 	if why.memory {
 		if waiting := p.makeRoom(m, current, []Node{pin}); waiting != "" {
-			return p.unsatisfied(current, waiting)
+			return p.waits(current, waiting)
 		}
 	}
 	return p.unsatisfied(current, fmt.Sprintf("pinned to %s: %s", p.name(m.Pin), why.text))
@@ -184,7 +184,7 @@ func (p *planner) place(m catalog.Model, current catalog.Assignment) Decision {
 	}
 	if len(fit) == 0 {
 		if waiting := p.makeRoom(m, current, full); waiting != "" {
-			return p.unsatisfied(current, waiting)
+			return p.waits(current, waiting)
 		}
 		if len(refused) == 0 {
 			return p.unsatisfied(current, "no node is there to serve it")
@@ -296,6 +296,12 @@ func (p *planner) vacate(current catalog.Assignment, reason string) Decision {
 func (p *planner) unsatisfied(current catalog.Assignment, reason string) Decision {
 	d := p.vacate(current, reason)
 	d.Unsatisfied = true
+	return d
+}
+
+func (p *planner) waits(current catalog.Assignment, reason string) Decision {
+	d := p.unsatisfied(current, reason)
+	d.Waits = true
 	return d
 }
 

@@ -115,7 +115,7 @@ func genNode(t *rapid.T, id string, in Input) Node {
 	for _, m := range in.Models {
 		if oneIn(t, 4, "want?") {
 			n.Presence.Wants = append(n.Presence.Wants, catalog.Want{
-				Model: m.ID, Replicas: rapid.IntRange(0, 4).Draw(t, "wanted"), After: uint64(rapid.IntRange(0, 3).Draw(t, "asked after")),
+				Model: m.ID, Replicas: rapid.IntRange(0, 4).Draw(t, "wanted"), After: uint64(rapid.IntRange(0, 3).Draw(t, "asked after")), Waited: rapid.SampledFrom([]int64{0, 8, 64}).Draw(t, "waited"),
 			})
 		}
 	}
@@ -155,7 +155,7 @@ func genReplica(t *rapid.T, a catalog.Assignment) catalog.ReplicaStatus {
 		Model: a.Model, Slot: a.Slot, Device: deviceID(a.Device), Digest: rapid.SampledFrom([]string{digest, "", "sha256:bb"}).Draw(t, "serves"),
 		State: rapid.SampledFrom([]catalog.ReplicaState{catalog.ReplicaReady, catalog.ReplicaReady, catalog.ReplicaLoading, catalog.ReplicaQuarantined}).Draw(t, "state"),
 		Since: int64(rapid.IntRange(1, 9).Draw(t, "since")), Used: int64(rapid.IntRange(1, 9).Draw(t, "used")),
-		InFlight: rapid.IntRange(0, 1).Draw(t, "in flight"), Idle: rapid.Bool().Draw(t, "idle"), PID: 7,
+		InFlight: rapid.IntRange(0, 1).Draw(t, "in flight"), Idle: rapid.Bool().Draw(t, "idle"), Fresh: rapid.Bool().Draw(t, "fresh"), PID: 7,
 	}
 	if r.State == catalog.ReplicaQuarantined {
 		r.PID = 0

@@ -151,6 +151,9 @@ func TestEveryDecisionAndRefusalHasAReason(t *testing.T) {
 			if !d.Unsatisfied {
 				continue
 			}
+			if d.Waits != strings.Contains(d.Reason, "waits ") {
+				t.Errorf("it waits: %v, and %q", d.Waits, d.Reason)
+			}
 			if d.Owner != "" || !strings.Contains(d.Reason, "node") {
 				t.Errorf("%s has %q and is unsatisfied: %q", d.Model, d.Owner, d.Reason)
 			}
@@ -392,8 +395,13 @@ func TestRoomIsMadeForSomebody(t *testing.T) {
 			waits := func(o Decision) bool {
 				return o.Unsatisfied && strings.Contains(d.Reason, "and "+o.Model+" needs") && strings.Contains(o.Reason, d.Model) && strings.Contains(o.Reason, "makes room")
 			}
-			if !a.Demand || d.Owner != "" || !slices.ContainsFunc(decisions, waits) {
-				t.Errorf("%+v makes room for nobody", d)
+			i := slices.IndexFunc(decisions, waits)
+			if !a.Demand || d.Owner != "" || i < 0 {
+				t.Fatalf("%+v makes room for nobody", d)
+			}
+			m, _ := modelOf(in, decisions[i].Model)
+			if r, _ := node(in, a.Owner).Presence.Replica(a.Model, a.Slot); r.Fresh && decisions[i].Slot >= m.Scale.Min {
+				t.Errorf("%+v was just loaded, and makes room for requests: %+v", d, decisions[i])
 			}
 		}
 	})

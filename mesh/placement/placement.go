@@ -8,7 +8,8 @@
 // a node's presence wants them, for requests that began after the model was unloaded
 // last. One that was wanted so stays with its owner until its holder says that it is
 // idle, until the model is unloaded, or until its memory is needed: then the one
-// that was used longest ago goes, and never one that is busy.
+// that was used longest ago goes, and never one that is busy, nor for requests one
+// that was just loaded for others. Who waits for longest has the first turn.
 //
 // Order of choice: the pin, else the owner that has it (sticky: nothing moves
 // while it works), else who serves it already, else among the nodes that have
@@ -67,6 +68,8 @@ type Decision struct {
 	Reason string
 	// Unsatisfied: the slot is wanted and no node can have it.
 	Unsatisfied bool
+	// Waits: it is Unsatisfied until something ends that ends by itself.
+	Waits bool
 	// Write is the assignment to store when it differs from what is stored.
 	Write *catalog.Assignment
 }
@@ -75,8 +78,7 @@ type Decision struct {
 func Plan(in Input) []Decision { return newPlanner(in).plan() }
 
 // plan decides what stays and what goes first, since what goes leaves room and load
-// behind, and then what needs a place: those with a pin, which have no other choice,
-// before those that may go elsewhere.
+// behind, and then what needs a place.
 func (p *planner) plan() []Decision {
 	decisions := p.orphans()
 	var open []vacancy
@@ -91,7 +93,7 @@ func (p *planner) plan() []Decision {
 			open = append(open, vacancy{m, current})
 		}
 	}
-	slices.SortStableFunc(open, func(a, b vacancy) int { return cmp.Compare(b.pinned(), a.pinned()) })
+	slices.SortStableFunc(open, p.compareVacancies)
 	for _, v := range open {
 		decisions = append(decisions, p.fill(v.model, v.current))
 	}
@@ -112,11 +114,28 @@ type vacancy struct {
 	current catalog.Assignment
 }
 
-func (v vacancy) pinned() int {
-	if v.model.Pin != "" {
-		return 1
+// compareVacancies orders what needs a place: those with a pin, which have no other
+// choice, before those that may go elsewhere, then what is wanted always, then what
+// requests have waited for longest.
+func (p *planner) compareVacancies(a, b vacancy) int {
+	return cmp.Or(
+		-compareBool(a.model.Pin != "", b.model.Pin != ""),
+		-compareBool(a.always(), b.always()),
+		-cmp.Compare(p.waited(a.model), p.waited(b.model)))
+}
+
+// always says whether Scale.Min wants the slot.
+func (v vacancy) always() bool { return v.current.Slot < v.model.Scale.Min }
+
+// compareBool puts false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
 	}
-	return 0
+	return 1
 }
 
 func (d Decision) id() catalog.AssignmentID {

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -143,15 +144,29 @@ func (p *planner) wanted(m catalog.Model) int {
 	if m.State == catalog.ModelStopped {
 		return wanted
 	}
-	for _, n := range p.nodes {
-		if !n.Live {
-			continue
-		}
-		for _, w := range n.Presence.Wants {
-			if w.Asks(m) {
-				wanted = max(wanted, min(max(w.Replicas, 1), m.Scale.Max, catalog.MaxReplicas))
+	for w := range p.wants(m) {
+		wanted = max(wanted, min(max(w.Replicas, 1), m.Scale.Max, catalog.MaxReplicas))
+	}
+	return wanted
+}
+
+// waited is how long requests have waited for m, in seconds.
+func (p *planner) waited(m catalog.Model) (longest int64) {
+	for w := range p.wants(m) {
+		longest = max(longest, w.Waited)
+	}
+	return longest
+}
+
+// wants are what nodes that are heard want of m.
+func (p *planner) wants(m catalog.Model) iter.Seq[catalog.Want] {
+	return func(yield func(catalog.Want) bool) {
+		for _, n := range p.nodes {
+			for _, w := range n.Presence.Wants {
+				if n.Live && w.Asks(m) && !yield(w) {
+					return
+				}
 			}
 		}
 	}
-	return wanted
 }

@@ -13,17 +13,19 @@ import (
 type victim struct {
 	id    catalog.AssignmentID
 	used  int64
-	bytes int64 // that are free when it is gone
+	bytes int64  // that are free when it is gone
+	why   string // it cannot go now
 }
 
 // makeRoom looks at nodes that want nothing but memory for a slot of m. Where
 // memory is about to become free it waits for that; else it takes slots away on
-// the node where the fewest have to go. The answer says what the slot waits for;
-// empty: no room can be made.
+// the node where the fewest have to go; and else it waits for those that can go
+// later. The answer says what the slot waits for; empty: no room can be made.
 func (p *planner) makeRoom(m catalog.Model, current catalog.Assignment, full []Node) string {
 	var best []victim
 	var at Node
 	var on catalog.Device
+	turn := ""
 	id := catalog.AssignmentID{Model: m.ID, Slot: current.Slot}
 	for _, n := range p.byRank(m, current.Slot, full) {
 		for _, d := range p.usable(m, n) {
@@ -39,14 +41,18 @@ func (p *planner) makeRoom(m catalog.Model, current catalog.Assignment, full []N
 			if missing <= p.loading(n, d) {
 				return fmt.Sprintf("waits until it is known what is free on %s, which loads another model", p.name(n.ID))
 			}
-			victims := p.enough(n, d, missing)
+			now, later := p.onDemand(n, d, current.Slot < m.Scale.Min)
+			victims := enough(now, missing)
 			if victims != nil && (best == nil || len(victims) < len(best)) {
 				best, at, on = victims, n, d
+			}
+			if all := slices.Concat(now, later); turn == "" && enough(all, missing) != nil {
+				turn = fmt.Sprintf("waits for its turn on %s: %s", p.name(n.ID), whys(later))
 			}
 		}
 	}
 	if best == nil {
-		return ""
+		return turn
 	}
 	var names []string
 	for _, v := range best {
@@ -117,26 +123,63 @@ func on(r catalog.ReplicaStatus, d catalog.Device) bool {
 	return r.Device == d.ID || r.Device == "" && d.Kind == catalog.DeviceCPU
 }
 
-// enough picks slots on a device that free so many bytes, those used longest ago
-// first; nil if all that may go are too few.
-func (p *planner) enough(n Node, d catalog.Device, missing int64) []victim {
-	var all []victim
-	for _, r := range n.Presence.Replicas {
-		id := catalog.AssignmentID{Model: r.Model, Slot: r.Slot}
-		m, known := p.model(r.Model)
-		a := p.owned[id]
-		if !known || a.Owner != n.ID || !a.Demand || r.Slot < p.wanted(m) || r.InFlight > 0 || r.State != catalog.ReplicaReady || !on(r, d) {
+// onDemand are the slots on a device that requests asked for, used longest ago first:
+// those that can make room now, and those that can later, with why. What was just
+// loaded makes room at once only for what is wanted always.
+func (p *planner) onDemand(n Node, d catalog.Device, always bool) (now, later []victim) {
+	for id, a := range p.owned {
+		m, known := p.model(id.Model)
+		r, begun := n.Presence.Replica(id.Model, id.Slot)
+		if !begun {
+			r.Device = a.Device
+		}
+		if !known || a.Owner != n.ID || id.Slot < m.Scale.Min || !on(r, d) {
 			continue
 		}
-		v := victim{id, r.Used, need(m, n)}
-		if !isOf(m, r) { // what was promised to its weights of now is free, too
+		v := victim{id: id, used: r.Used, bytes: need(m, n), why: p.notYet(m, r, begun, always)}
+		if begun && !isOf(m, r) { // what was promised to its weights of now is free, too
 			v.bytes += need(m, n)
 		}
-		all = append(all, v)
+		if v.why == "" {
+			now = append(now, v)
+		} else if !begun || r.State == catalog.ReplicaReady || loads(r.State) { // the others have failed
+			later = append(later, v)
+		}
 	}
-	slices.SortFunc(all, func(a, b victim) int {
-		return cmp.Or(cmp.Compare(a.used, b.used), strings.Compare(a.id.Model, b.id.Model), cmp.Compare(a.id.Slot, b.id.Slot))
-	})
+	for _, all := range [][]victim{now, later} {
+		slices.SortFunc(all, func(a, b victim) int {
+			return cmp.Or(cmp.Compare(a.used, b.used), strings.Compare(a.id.Model, b.id.Model), cmp.Compare(a.id.Slot, b.id.Slot))
+		})
+	}
+	return now, later
+}
+
+// notYet says why a slot that requests asked for cannot make room now; empty if it
+// can.
+func (p *planner) notYet(m catalog.Model, r catalog.ReplicaStatus, begun, always bool) string {
+	switch {
+	case !begun || r.State != catalog.ReplicaReady:
+		return "is being loaded"
+	case r.Slot < p.wanted(m):
+		return "is waited for"
+	case r.InFlight > 0:
+		return "is busy"
+	case r.Fresh && !always:
+		return "was just loaded"
+	}
+	return ""
+}
+
+func whys(later []victim) string {
+	texts := make([]string, len(later))
+	for i, v := range later {
+		texts[i] = v.id.Model + " " + v.why
+	}
+	return strings.Join(texts, ", ")
+}
+
+// enough picks the first of all that free so many bytes; nil if they are too few.
+func enough(all []victim, missing int64) []victim {
 	for i, v := range all {
 		if missing -= v.bytes; missing <= 0 {
 			return all[:i+1]

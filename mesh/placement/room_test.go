@@ -26,6 +26,8 @@ func lru(model string, used int64) catalog.ReplicaStatus {
 	return catalog.ReplicaStatus{Model: model, Used: used}
 }
 
+func fresh(r catalog.ReplicaStatus) catalog.ReplicaStatus { r.Fresh = true; return r }
+
 func bytesOf(m catalog.Model, bytes int64) catalog.Model { m.Source.SizeBytes = bytes; return m }
 
 // roomFor are the reasons of all slots when "need" needs a place.
@@ -64,11 +66,21 @@ func TestRoomIsMade(t *testing.T) {
 			[]Node{with(full("a", lru("young", 9), lru("old", 1)), func(n *Node) { n.Presence.Replicas[1].Digest = "sha256:former" })}, both,
 			map[string]string{"need": "waits for memory on box-a: old makes room", "old": gone, "young": kept}},
 		{"not by a busy one", model("need", 1), two[:1], []Node{full("a", catalog.ReplicaStatus{Model: "old", InFlight: 1})}, both[:1],
-			map[string]string{"need": "no node can serve it: box-a: needs 1.2 GiB of memory, 512 MiB is free there", "old": kept}},
+			map[string]string{"need": "waits for its turn on box-a: old is busy", "old": kept}},
 		{"not by one that is wanted always", model("need", 1), []catalog.Model{model("old", 1)}, []Node{full("a", lru("old", 1))}, []catalog.Assignment{assigned("old", "a")},
 			map[string]string{"need": "no node can serve it: box-a: needs 1.2 GiB of memory, 512 MiB is free there", "old": kept}},
 		{"not by one that requests wait for", model("need", 1), two[:1], []Node{wants(full("a", lru("old", 1)), "old", 1)}, both[:1],
-			map[string]string{"need": "no node can serve it: box-a: needs 1.2 GiB of memory, 512 MiB is free there", "old": kept}},
+			map[string]string{"need": "waits for its turn on box-a: old is waited for", "old": kept}},
+		{"not yet by one that was just loaded, for requests", onDemand("need", 1), two[:1], []Node{wants(full("a", fresh(lru("old", 1))), "need", 1)}, both[:1],
+			map[string]string{"need": "waits for its turn on box-a: old was just loaded", "old": kept}},
+		{"by one that was just loaded, for what is wanted always", model("need", 1), two[:1], []Node{full("a", fresh(lru("old", 1)))}, both[:1],
+			map[string]string{"need": "waits for memory on box-a: old makes room", "old": gone}},
+		{"by another than was just loaded, though used longer ago", onDemand("need", 1), two, []Node{wants(full("a", lru("young", 9), fresh(lru("old", 1))), "need", 1)}, both,
+			map[string]string{"need": "waits for memory on box-a: young makes room", "old": kept, "young": gone}},
+		{"not at all where all that may go are too little", bytesOf(onDemand("need", 1), 9<<30), two[:1], []Node{wants(full("a", fresh(lru("old", 1))), "need", 1)}, both[:1],
+			map[string]string{"need": "no node can serve it: box-a: needs 10.8 GiB of memory, 512 MiB is free there", "old": kept}},
+		{"not yet by one that is about to be loaded", onDemand("need", 1), two[:1], []Node{wants(able("a", 1<<30+1<<29), "need", 1)}, both[:1],
+			map[string]string{"need": "waits for its turn on box-a: old is being loaded", "old": kept}},
 		{"not by one that loads", model("need", 1), two[:1], []Node{with(full("a", lru("old", 1)), func(n *Node) { n.Presence.Replicas[0].State, n.Presence.Replicas[0].PID = catalog.ReplicaBackoff, 0 })}, both[:1],
 			map[string]string{"need": "no node can serve it: box-a: needs 1.2 GiB of memory, 0 MiB is free there", "old": kept}},
 		{"not on another device", model("need", 1), two[:1], []Node{with(full("a", gpu), func(n *Node) {
