@@ -214,7 +214,7 @@ func TestAPresenceTellsUnknownFromZero(t *testing.T) {
 		Inventory: Inventory{Arch: "amd64", OS: "linux", Threads: 3, RAMTotal: &much, RAMFree: &zero, Notes: []string{"no driver"}, Devices: []Device{
 			{ID: "GPU-1", Kind: DeviceNVIDIA, MemoryTotal: &much, MemoryFree: &zero, BusyPercent: &cool}, {ID: "cpu", Kind: DeviceCPU}}},
 		Engines:  []EngineInfo{{Name: EngineSim, Version: "1", From: "built in", Devices: "nvidia,amd"}},
-		Replicas: []ReplicaStatus{{Model: "m", Slot: 1, Epoch: 9, State: ReplicaReady, Lacks: []Ability{AbilityTools}, LastLines: []string{"x"}, Idle: true, LoadKnown: true, Waiting: 2, AtOnce: 3, KVUse: 0.05, KVTokens: 4, Cleared: 5}},
+		Replicas: []ReplicaStatus{{Model: "m", Slot: 1, Epoch: 9, State: ReplicaReady, Lacks: []Ability{AbilityTools}, LastLines: []string{"x"}, Idle: true, Fresh: true, LoadKnown: true, Waiting: 2, AtOnce: 3, KVUse: 0.05, KVTokens: 4, Cleared: 5}},
 		Weights:  []string{"sha256:01"}, Fetches: []FetchStatus{{Source: "s", As: "m", Done: 1}}, Wants: []Want{{"m", 1, 5, 8, math.MaxUint64}}, Stopping: true,
 		Hosts: []HostStatus{{ID: "h", Kind: HostOllama, Up: true, LoadKnown: true, KVUse: 0.05, KVTokens: 1, Models: []HostModel{{Name: "x", Cold: true}}}}, Complete: true, DiskFree: &zero,
 	}
