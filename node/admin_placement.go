@@ -212,6 +212,9 @@ func (a admin) SetNode(ctx context.Context, r ui.NodeRequest) (ui.NodeResult, er
 		if r.Cordoned != nil {
 			cordon(s, *r.Cordoned, r.Devices)
 		}
+		if r.Draining != nil {
+			s.Draining = *r.Draining
+		}
 		return nil
 	})
 	if err != nil {

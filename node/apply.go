@@ -41,7 +41,7 @@ func (a admin) export() (document, error) {
 		d.Models[m.Name] = docOf(m, v.spell)
 	}
 	for id, s := range nodes {
-		if len(s.Labels) > 0 || s.Location != "" || s.Cordoned || len(s.CordonedDevices) > 0 {
+		if len(s.Labels) > 0 || s.Location != "" || s.Cordoned || s.Draining || len(s.CordonedDevices) > 0 {
 			d.Nodes[v.spell(id)] = nodeDocOf(s)
 		}
 	}
@@ -50,7 +50,7 @@ func (a admin) export() (document, error) {
 
 func nodeDocOf(s catalog.NodeSettings) nodeDoc {
 	labels, devices := labelsOf(s.Labels), append([]string{}, s.CordonedDevices...)
-	return nodeDoc{Labels: &labels, Location: &s.Location, Cordoned: &s.Cordoned, CordonedDevices: &devices}
+	return nodeDoc{Labels: &labels, Location: &s.Location, Cordoned: &s.Cordoned, Draining: &s.Draining, CordonedDevices: &devices}
 }
 
 // spell is the name of a node if that means it alone, else its peer ID: a

@@ -43,7 +43,7 @@ func (p *plan) nodes(d document) error {
 }
 
 func (p *plan) node(id string, d nodeDoc, have catalog.NodeSettings) error {
-	want := catalog.NodeSettings{Peer: id, Labels: labelsOf(have.Labels), Location: have.Location, Cordoned: have.Cordoned, CordonedDevices: slices.Clone(have.CordonedDevices)}
+	want := catalog.NodeSettings{Peer: id, Labels: labelsOf(have.Labels), Location: have.Location, Cordoned: have.Cordoned, Draining: have.Draining, CordonedDevices: slices.Clone(have.CordonedDevices)}
 	d.apply(&want, p.prune)
 	for _, key := range slices.Sorted(maps.Keys(want.Labels)) {
 		if err := catalog.CheckLabel(key, want.Labels[key]); err != nil {
@@ -61,6 +61,7 @@ func (p *plan) node(id string, d nodeDoc, have catalog.NodeSettings) error {
 func (d nodeDoc) apply(s *catalog.NodeSettings, prune bool) {
 	put(&s.Location, d.Location, func(t string) string { return t })
 	put(&s.Cordoned, d.Cordoned, func(b bool) bool { return b })
+	put(&s.Draining, d.Draining, func(b bool) bool { return b })
 	if d.Labels != nil {
 		if prune {
 			clear(s.Labels)
@@ -78,7 +79,7 @@ func (d nodeDoc) apply(s *catalog.NodeSettings, prune bool) {
 }
 
 func nodeFields(s catalog.NodeSettings) []field {
-	out := []field{{"location", s.Location}, {"cordoned", fmt.Sprint(s.Cordoned)}, {"cordoned devices", strings.Join(s.CordonedDevices, ",")}}
+	out := []field{{"location", s.Location}, {"cordoned", fmt.Sprint(s.Cordoned)}, {"draining", fmt.Sprint(s.Draining)}, {"cordoned devices", strings.Join(s.CordonedDevices, ",")}}
 	for key, value := range s.Labels {
 		out = append(out, field{"label " + key, cmp.Or(value, `""`)})
 	}

@@ -100,6 +100,7 @@ type nodeDoc struct {
 	Labels          *map[string]string `yaml:"labels,omitempty"`
 	Location        *string            `yaml:"location,omitempty"`
 	Cordoned        *bool              `yaml:"cordoned,omitempty"`
+	Draining        *bool              `yaml:"draining,omitempty"`
 	CordonedDevices *[]string          `yaml:"cordoned_devices,omitempty"` // IDs
 }
 

@@ -115,6 +115,7 @@ type NodeRequest struct {
 	Labels   map[string]string `json:"labels"` // set or replaced one by one; an empty value removes
 	Location *string           `json:"location"`
 	Cordoned *bool             `json:"cordoned"`
+	Draining *bool             `json:"draining"`
 	Devices  List[string]      `json:"devices"` // IDs: cordoned is meant for these alone
 }
 

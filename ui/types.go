@@ -101,6 +101,7 @@ type Node struct {
 	Labels             List[string] `json:"labels"` // key=value, sorted
 	Location           string       `json:"location"`
 	Cordoned           bool         `json:"cordoned"`         // gets no new replicas
+	Draining           bool         `json:"draining"`         // gets none, and gives away what others can have
 	CordonedDevices    List[string] `json:"cordoned_devices"` // IDs; get no new replicas
 	Hardware           Hardware     `json:"hardware"`
 	Engines            List[Engine] `json:"engines"`

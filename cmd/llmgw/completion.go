@@ -74,8 +74,8 @@ func completeNames(cmd *cobra.Command, args []string, names func(*ui.Client) ([]
 // completed sets what the first arguments of verbs are, after all are made.
 func completed(root *cobra.Command) *cobra.Command {
 	for verbs, complete := range map[string]cobra.CompletionFunc{
-		"load unload stop start scale why models/rm":                                  completeModels,
-		"cordon uncordon label nodes/remove nodes/readmit nodes/promote nodes/demote": completeNodes,
+		"load unload stop start scale why models/rm":                                        completeModels,
+		"cordon uncordon drain label nodes/remove nodes/readmit nodes/promote nodes/demote": completeNodes,
 	} {
 		for verb := range strings.FieldsSeq(verbs) {
 			if cmd, _, err := root.Find(strings.Split(verb, "/")); err == nil {

@@ -77,6 +77,17 @@ func changeMember(cmd *cobra.Command, what string, change func(*ui.Client) (ui.M
 	})
 }
 
+// stateText is how a member is, and what an admin has said of it.
+func stateText(n ui.Node) string {
+	switch {
+	case n.Draining:
+		return n.State + ", drained"
+	case n.Cordoned:
+		return n.State + ", cordoned"
+	}
+	return n.State
+}
+
 func printNodes(w io.Writer, list ui.NodeList) {
 	var rows [][]string
 	for _, n := range list.Nodes {
@@ -86,7 +97,7 @@ func printNodes(w io.Writer, list ui.NodeList) {
 				gpus++
 			}
 		}
-		rows = append(rows, []string{n.Name, shortID(n.ID), n.State, n.Role, orDash(n.Version), fmt.Sprint(gpus),
+		rows = append(rows, []string{n.Name, shortID(n.ID), stateText(n), n.Role, orDash(n.Version), fmt.Sprint(gpus),
 			bytesText(n.Hardware.RAMFree) + " of " + bytesText(n.Hardware.RAMTotal), agoText(n.LastContactSeconds), tripText(n.RoundTripMS), orDash(n.Path)})
 	}
 	table(w, []string{"NAME", "ID", "STATE", "ROLE", "VERSION", "GPUS", "MEMORY FREE", "HEARD AGO", "ROUND TRIP", "PATH"}, rows, "no members")

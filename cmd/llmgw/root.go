@@ -47,7 +47,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		newUp(), newStatus(), newNodes(), newToken(), newJoin(), newLeave(), newSecret(),
 		newModels(), newPull(), newLoad(), newUnload(), newStop(), newStart(), newScale(), newPs(), newWhy(), newWhatIf(),
-		newCordon(), newUncordon(), newLabel(), newEngines(), newKeys(), newTenants(), newProjects(), newPrices(), newUsage(),
+		newCordon(), newUncordon(), newDrain(), newLabel(), newEngines(), newKeys(), newTenants(), newProjects(), newPrices(), newUsage(),
 		newConfig(), newSettings(), newRoutes(), newProviders(), newExport(), newApply(), newState(), newDoctor(), newIdentity(), newRestart(), newUI(), newCompletion(), newVersion(), newEngineSim())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return completed(root)

@@ -102,7 +102,7 @@ func newCordon() *cobra.Command {
 }
 
 func newUncordon() *cobra.Command {
-	return cordonVerb("uncordon", "Let a node have new replicas again", false)
+	return cordonVerb("uncordon", "Let a node that was cordoned or drained have new replicas again", false)
 }
 
 func cordonVerb(verb, short string, cordoned bool) *cobra.Command {
@@ -111,7 +111,11 @@ func cordonVerb(verb, short string, cordoned bool) *cobra.Command {
 		Use: verb + " NODE", Short: short, Args: exactly(1, "the name or peer ID of a node"),
 		Long: short + ".\n\nExamples:\n  llmgw " + verb + " box-b\n  llmgw " + verb + " box-b --device GPU-1234     one device; llmgw nodes --json lists them",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return setNode(cmd, ui.NodeRequest{Node: args[0], Cordoned: &cordoned, Devices: devices})
+			r := ui.NodeRequest{Node: args[0], Cordoned: &cordoned, Devices: devices}
+			if !cordoned && len(devices) == 0 {
+				r.Draining = &cordoned
+			}
+			return setNode(cmd, r)
 		},
 	}
 	cmd.Flags().StringArrayVar(&devices, "device", nil, "ID of a device that is meant alone; may be given several times")
@@ -146,11 +150,13 @@ func newLabel() *cobra.Command {
 }
 
 func setNode(cmd *cobra.Command, r ui.NodeRequest) error {
-	return send(cmd, (*ui.Client).SetNode, r, func(w io.Writer, res ui.NodeResult) {
-		n := res.Node
-		fmt.Fprintf(w, "%s: labels %s; location %s; cordoned: %t; cordoned devices: %s\n", n.Name, orDash(joinComma(n.Labels)), orDash(n.Location),
-			n.Cordoned, orDash(joinComma(n.CordonedDevices)))
-	})
+	return send(cmd, (*ui.Client).SetNode, r, printNode)
+}
+
+func printNode(w io.Writer, res ui.NodeResult) {
+	n := res.Node
+	fmt.Fprintf(w, "%s: labels %s; location %s; cordoned: %t; drained: %t; cordoned devices: %s\n", n.Name, orDash(joinComma(n.Labels)), orDash(n.Location),
+		n.Cordoned, n.Draining, orDash(joinComma(n.CordonedDevices)))
 }
 
 // parseLabels reads KEY=VALUE pairs; an empty text is none.

@@ -58,7 +58,7 @@ func FuzzRows(f *testing.F) {
 			for cell, v := range deviceCells(s.CordonedDevices) {
 				cells[cell] = v
 			}
-			cells[cellLocation], cells[cellCordon] = s.Location, s.Cordoned
+			cells[cellLocation], cells[cellCordon], cells[cellDrain] = s.Location, s.Cordoned, s.Draining
 			return cells, s, err
 		}, row)
 		again(t, func(row crdt.Row) (map[string]any, any, error) {

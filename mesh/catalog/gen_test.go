@@ -151,7 +151,7 @@ func nodeSettings() *rapid.Generator[NodeSettings] {
 	labels := rapid.MapOfN(rapid.StringMatching(`[a-z/]{1,6}`), rapid.StringMatching(`[a-z0-9.-]{0,6}`), 0, 4)
 	return rapid.Custom(func(t *rapid.T) NodeSettings {
 		s := NodeSettings{
-			Peer: fresh(), Location: rapid.String().Draw(t, "location"), Labels: labels.Draw(t, "labels"), Cordoned: rapid.Bool().Draw(t, "cordoned"),
+			Peer: fresh(), Location: rapid.String().Draw(t, "location"), Labels: labels.Draw(t, "labels"), Cordoned: rapid.Bool().Draw(t, "cordoned"), Draining: rapid.Bool().Draw(t, "draining"),
 			CordonedDevices: rapid.SliceOfNDistinct(rapid.StringMatching(`GPU-[0-9a-f]{4}|cpu`), 0, 3, rapid.ID).Draw(t, "devices"),
 		}
 		slices.Sort(s.CordonedDevices)

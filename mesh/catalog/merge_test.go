@@ -152,6 +152,7 @@ func nodeDocument() document[NodeSettings] {
 		edits: []func(*NodeSettings){
 			func(s *NodeSettings) { s.Location = "cellar" },
 			func(s *NodeSettings) { s.Cordoned = true },
+			func(s *NodeSettings) { s.Draining = true },
 			func(s *NodeSettings) { s.Labels["zone"] = "us" },
 			func(s *NodeSettings) { s.Labels["new"] = "" },
 			func(s *NodeSettings) { delete(s.Labels, "rack") },

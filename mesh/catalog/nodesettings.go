@@ -19,6 +19,7 @@ const NamespaceNodes = "nodes"
 const (
 	cellLocation = "location"
 	cellCordon   = "cordon"
+	cellDrain    = "drain"
 	labelPrefix  = "label/"
 	devicePrefix = "cordon/"
 )
@@ -30,6 +31,9 @@ type NodeSettings struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 	// Cordoned nodes get no new replicas; what they serve goes on.
 	Cordoned bool `json:"cordoned,omitempty"`
+	// Draining nodes get no new replicas, and what they serve moves to nodes that can
+	// have it.
+	Draining bool `json:"draining,omitempty"`
 	// CordonedDevices get no new replicas, by device ID, sorted.
 	CordonedDevices []string `json:"cordoned_devices,omitempty"`
 }
@@ -112,7 +116,7 @@ func nodeSettingsFromRow(key crdt.Key, row crdt.Row) (NodeSettings, error) {
 		return NodeSettings{}, err
 	}
 	s := NodeSettings{Peer: parts[0], Labels: map[string]string{}}
-	err = errors.Join(decode(row, cellLocation, &s.Location), decode(row, cellCordon, &s.Cordoned))
+	err = errors.Join(decode(row, cellLocation, &s.Location), decode(row, cellCordon, &s.Cordoned), decode(row, cellDrain, &s.Draining))
 	for cell := range row.Cells {
 		if label, ok := strings.CutPrefix(cell, labelPrefix); ok && len(row.Cells[cell].Value) > 0 {
 			var value string
@@ -147,6 +151,11 @@ func writeNode(tx *store.Tx, key crdt.Key, have, want NodeSettings) error {
 	}
 	if have.Cordoned != want.Cordoned {
 		if err := set(tx, key, cellCordon, want.Cordoned); err != nil {
+			return err
+		}
+	}
+	if have.Draining != want.Draining {
+		if err := set(tx, key, cellDrain, want.Draining); err != nil {
 			return err
 		}
 	}

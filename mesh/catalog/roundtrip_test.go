@@ -147,7 +147,7 @@ func TestEachNodeComesBack(t *testing.T) {
 		got, err := b.NodeSettings()
 		must(t, err)
 		said, ok := got[want.Peer]
-		if empty := want.Location == "" && len(want.Labels) == 0 && !want.Cordoned && len(want.CordonedDevices) == 0; empty {
+		if empty := want.Location == "" && len(want.Labels) == 0 && !want.Cordoned && !want.Draining && len(want.CordonedDevices) == 0; empty {
 			if ok {
 				t.Errorf("nothing was said, and is kept: %+v", said)
 			}

@@ -20,18 +20,44 @@ func (p *planner) settled(m catalog.Model, current catalog.Assignment) (Decision
 	case m.Pin != "":
 		return p.settledPin(m, current)
 	}
-	if owner, ok := p.node(current.Owner); ok && !owner.Gone && p.mayStay(m, current, owner) == "" {
+	if owner, ok := p.node(current.Owner); ok && !owner.Gone && p.mayStay(m, current, owner) == "" && !p.leaves(m, current) {
 		return p.keepLongest(m, current, owner), true
 	}
 	return Decision{}, false
 }
 
+// leaves says whether a slot could stay but for its owner's being drained. One that
+// is not heard is not drained: who knows what it serves?
+func (p *planner) leaves(m catalog.Model, current catalog.Assignment) bool {
+	owner, ok := p.node(current.Owner)
+	return ok && owner.Live && owner.Settings.Draining && m.Pin == "" && p.mayStay(m, current, owner) == ""
+}
+
 // fill finds an owner for a slot that needs one.
-func (p *planner) fill(m catalog.Model, current catalog.Assignment) Decision {
-	if m.Pin != "" {
-		return p.fillPinned(m, current)
+func (p *planner) fill(v vacancy) Decision {
+	switch {
+	case v.leaves:
+		return p.moveAway(v.model, v.current)
+	case v.model.Pin != "":
+		return p.fillPinned(v.model, v.current)
 	}
-	return p.place(m, current)
+	return p.place(v.model, v.current)
+}
+
+// moveAway gives a slot of a node that is drained to another that can have it as
+// things are; without one it stays, as what works is not ended for a wish.
+func (p *planner) moveAway(m catalog.Model, current catalog.Assignment) Decision {
+	fit, _, refused := p.candidates(m, current.Slot)
+	owner := p.name(current.Owner)
+	if len(fit) == 0 {
+		p.promise(current)
+		d := p.keep(m, current)
+		if d.Write == nil {
+			d.Reason = fmt.Sprintf("stays on %s, which is being drained: no node can take it: %s", owner, strings.Join(refused, "; "))
+		}
+		return d
+	}
+	return p.give(m, current, fit[0].Node, fit[0].device, owner+" is being drained; "+p.reason(m, fit))
 }
 
 // linger decides a slot that nobody asks for now. One that requests had asked for
@@ -56,7 +82,16 @@ func (p *planner) linger(m catalog.Model, current catalog.Assignment) Decision {
 	if r, ok := owner.Presence.Replica(m.ID, current.Slot); ok && owner.Live && r.State == catalog.ReplicaReady && r.Idle && r.InFlight == 0 && m.Scale.Idle > 0 {
 		return p.vacate(current, fmt.Sprintf("no request for %s (scale.idle)", m.Scale.Idle))
 	}
+	if owner.Live && owner.Settings.Draining && owner.inFlight(m.ID, current.Slot) == 0 {
+		return p.vacate(current, fmt.Sprintf("%s is being drained, and no request asks for it", p.name(current.Owner)))
+	}
 	return p.keepLongest(m, current, owner)
+}
+
+// inFlight is how many requests a node's replica has.
+func (n Node) inFlight(model string, slot int) int {
+	r, _ := n.Presence.Replica(model, slot)
+	return r.InFlight
 }
 
 // keepLongest keeps the owner, unless after a partition another node that may have the
@@ -163,25 +198,30 @@ type candidate struct {
 	profile  catalog.Profile
 }
 
-func (p *planner) place(m catalog.Model, current catalog.Assignment) Decision {
-	var fit []candidate
-	var full []Node
-	var refused []string
+// candidates are the nodes that a slot could be given to, the best first, those that
+// lack nothing but memory, and why each of the others not.
+func (p *planner) candidates(m catalog.Model, slot int) (fit []candidate, full []Node, refused []string) {
 	for _, n := range p.nodes {
 		if n.Gone {
 			continue
 		}
-		device, why := p.fit(m, current.Slot, n)
+		device, why := p.fit(m, slot, n)
 		switch {
 		case why.text == "":
 			profile, _, _ := ChooseProfile(m, n.Presence.Engines)
-			fit = append(fit, candidate{n, device, holds(m, current.Slot, n), profile})
+			fit = append(fit, candidate{n, device, holds(m, slot, n), profile})
 			continue
 		case why.memory:
 			full = append(full, n)
 		}
 		refused = append(refused, fmt.Sprintf("%s: %s", p.name(n.ID), why.text))
 	}
+	slices.SortFunc(fit, func(a, b candidate) int { return p.compare(m, slot, a, b) })
+	return fit, full, refused
+}
+
+func (p *planner) place(m catalog.Model, current catalog.Assignment) Decision {
+	fit, full, refused := p.candidates(m, current.Slot)
 	if len(fit) == 0 {
 		if waiting := p.makeRoom(m, current, full); waiting != "" {
 			return p.waits(current, waiting)
@@ -191,7 +231,6 @@ func (p *planner) place(m catalog.Model, current catalog.Assignment) Decision {
 		}
 		return p.unsatisfied(current, "no node can serve it: "+strings.Join(refused, "; "))
 	}
-	slices.SortFunc(fit, func(a, b candidate) int { return p.compare(m, current.Slot, a, b) })
 	return p.give(m, current, fit[0].Node, fit[0].device, p.reason(m, fit))
 }
 

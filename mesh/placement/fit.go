@@ -131,6 +131,8 @@ func (p *planner) closed(m catalog.Model, n Node) string {
 		return "is stopping"
 	case !n.Presence.Complete:
 		return "has just started and has not told yet what it has"
+	case n.Settings.Draining:
+		return "is being drained"
 	case n.Settings.Cordoned:
 		return "is cordoned"
 	}

@@ -101,6 +101,7 @@ func genNode(t *rapid.T, id string, in Input) Node {
 	n.Live = !oneIn(t, 6, "dead?")
 	n.Gone = !n.Live && rapid.Bool().Draw(t, "gone")
 	n.Settings.Cordoned = oneIn(t, 6, "cordoned?")
+	n.Settings.Draining = oneIn(t, 6, "draining?")
 	n.Settings.Labels = map[string]string{"zone": rapid.SampledFrom([]string{"eu", "us"}).Draw(t, "zone")}
 	n.Presence.Complete = !oneIn(t, 8, "incomplete?")
 	n.Presence.Stopping = oneIn(t, 8, "stopping?")

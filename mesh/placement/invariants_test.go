@@ -230,7 +230,7 @@ func TestWhoMayBeGivenNothingIsGivenNothing(t *testing.T) {
 			}
 			n := node(in, d.Owner)
 			m, _ := modelOf(in, d.Model)
-			if !n.Live || n.Gone || n.Settings.Cordoned || n.Presence.Stopping || !n.Presence.Complete {
+			if !n.Live || n.Gone || n.Settings.Cordoned || n.Settings.Draining || n.Presence.Stopping || !n.Presence.Complete {
 				t.Errorf("%s was given to %+v", d.Model, n)
 			}
 			if !holds(m, d.Slot, n) && slices.Contains(n.Settings.CordonedDevices, deviceID(d.Device)) {
@@ -357,7 +357,8 @@ func TestNothingMovesWhileItWorks(t *testing.T) {
 			r, _ := node(in, a.Owner).Presence.Replica(a.Model, a.Slot)
 			longer := d.Owner != "" && holds(m, a.Slot, node(in, d.Owner)) && servesSince(m, a.Slot, node(in, d.Owner)) < r.Since
 			made := d.Owner == "" && a.Demand && a.Slot >= newPlanner(in).wanted(m) && r.InFlight == 0 && strings.Contains(d.Reason, "needs its memory")
-			if !longer && !made {
+			drained := node(in, a.Owner).Settings.Draining && strings.Contains(d.Reason, "is being drained") && (d.Owner != "" || r.InFlight == 0 && a.Slot >= newPlanner(in).wanted(m))
+			if !longer && !made && !drained {
 				t.Errorf("%s slot %d went from %s to %q: %s", d.Model, d.Slot, a.Owner, d.Owner, d.Reason)
 			}
 		}

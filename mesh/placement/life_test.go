@@ -3,6 +3,7 @@ package placement
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"llmgw/mesh/catalog"
@@ -69,6 +70,32 @@ func TestWhoFitsIsServed(t *testing.T) {
 				for _, c := range e.Candidates {
 					if c.Why == "" {
 						t.Errorf("%s slot %d is nowhere (%s), and %s could have it\n%s", m.ID, e.Slot, e.Reason, c.Node, w)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestWhatIsDrainedIsEmptied of all that another node could have.
+func TestWhatIsDrainedIsEmptied(t *testing.T) {
+	inAnyWorld(t, func(t *rapid.T, w *world) {
+		in := w.input()
+		for id, owner := range w.owners() {
+			n, m := node(in, owner), catalog.Model{}
+			if m, _ = modelOf(in, id.Model); !n.Live || !n.Settings.Draining || m.Pin != "" {
+				continue
+			}
+			for _, e := range Why(in, id.Model) {
+				if e.Slot != id.Slot {
+					continue
+				}
+				if !strings.Contains(e.Reason, "is being drained: no node can take it: ") && e.Write == nil {
+					t.Errorf("%v stays on %s: %s\n%s", id, owner, e.Reason, w)
+				}
+				for _, c := range e.Candidates {
+					if c.Why == "" {
+						t.Errorf("%v stays on %s, which is drained, and %s could have it\n%s", id, owner, c.Node, w)
 					}
 				}
 			}

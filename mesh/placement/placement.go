@@ -21,7 +21,8 @@
 //
 // Labels are a rule, not a wish: an owner that lost them loses the slot though
 // it works. A cordon, of a node or of one of its devices, only keeps new replicas
-// away.
+// away. A node that is drained gives away what others can have, and keeps the rest:
+// what is pinned to it, and what no other has the room, the file or the engine for.
 package placement
 
 import (
@@ -90,12 +91,12 @@ func (p *planner) plan() []Decision {
 				continue
 			}
 			p.withdraw(current)
-			open = append(open, vacancy{m, current})
+			open = append(open, vacancy{m, current, p.leaves(m, current)})
 		}
 	}
 	slices.SortStableFunc(open, p.compareVacancies)
 	for _, v := range open {
-		decisions = append(decisions, p.fill(v.model, v.current))
+		decisions = append(decisions, p.fill(v))
 	}
 	for i, d := range decisions {
 		if reason, ok := p.evicted[d.id()]; ok {
@@ -112,13 +113,15 @@ func (p *planner) plan() []Decision {
 type vacancy struct {
 	model   catalog.Model
 	current catalog.Assignment
+	leaves  bool // it works, on a node that is drained
 }
 
-// compareVacancies orders what needs a place: those with a pin, which have no other
-// choice, before those that may go elsewhere, then what is wanted always, then what
-// requests have waited for longest.
+// compareVacancies orders what needs a place: what works somewhere last, those with
+// a pin, which have no other choice, before those that may go elsewhere, then what
+// is wanted always, then what requests have waited for longest.
 func (p *planner) compareVacancies(a, b vacancy) int {
 	return cmp.Or(
+		compareBool(a.leaves, b.leaves),
 		-compareBool(a.model.Pin != "", b.model.Pin != ""),
 		-compareBool(a.always(), b.always()),
 		-cmp.Compare(p.waited(a.model), p.waited(b.model)))

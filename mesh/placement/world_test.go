@@ -261,6 +261,10 @@ var events = map[string]func(*rapid.T, *world){
 		b := w.drawBox(t)
 		b.Settings.Cordoned = !b.Settings.Cordoned
 	},
+	"drain": func(t *rapid.T, w *world) {
+		b := w.drawBox(t)
+		b.Settings.Draining = !b.Settings.Draining
+	},
 	"cordon a device": func(t *rapid.T, w *world) {
 		b := w.drawBox(t)
 		if len(b.Settings.CordonedDevices) == 0 {

@@ -73,7 +73,7 @@ func (c *chaos) shows(i int, living map[string]bool, labelled string) (s state, 
 
 func (s *state) addNodes(nodes []ui.Node, living map[string]bool, labelled string) {
 	for _, n := range nodes {
-		s.nodes = append(s.nodes, fmt.Sprint(n.ID, n.Name, n.Role, n.Labels, n.Location, n.Cordoned))
+		s.nodes = append(s.nodes, fmt.Sprint(n.ID, n.Name, n.Role, n.Labels, n.Location, n.Cordoned, n.Draining))
 		if living[n.ID] && n.State != ui.NodeLive && n.State != ui.NodeSelf {
 			s.unlive = append(s.unlive, n.Name+" is "+n.State)
 		}

@@ -11,32 +11,34 @@ import (
 )
 
 // TestExplainNamesWhatIsWrong: of four boxes one is dead, one is paused and one
-// is cordoned; status, why and whatif on the fourth say so of each.
+// is drained; status, doctor, why and whatif on the fourth say so of each.
 func TestExplainNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	l := New(t)
-	boxes := l.joinedBoxes("a", "dead", "paused", "cordoned")
-	a, dead, paused, cordoned := boxes[0], boxes[1], boxes[2], boxes[3]
+	boxes := l.joinedBoxes("a", "dead", "paused", "drained")
+	a, dead, paused, drained := boxes[0], boxes[1], boxes[2], boxes[3]
 	for _, b := range boxes {
 		b.PullSim("sim", Sim{Tokens: 1})
 	}
 	a.CLI("load", "sim", "--node", "a")
 	a.AwaitReplica("sim", string(catalog.ReplicaReady), 15*time.Second)
-	a.CLI("cordon", "cordoned")
+	a.CLI("drain", "drained")
 	dead.Crash()
 	a.Sees(dead, 25*time.Second, ui.NodeDead)
 	paused.Pause()
 	a.Sees(paused, 10*time.Second, ui.NodeSuspect)
 	status, why, whatif := a.CLI("status"), a.CLI("why", "sim"), a.Try("whatif", "--without", "a")
-	nodes := a.CLI("nodes")
+	nodes, doctor := a.CLI("nodes"), a.Try("doctor")
 	paused.Resume()
-	t.Logf("\n%s\n\n%s\n\n%s\n\n%s", nodes, status, why, whatif.Out())
+	t.Logf("\n%s\n\n%s\n\n%s\n\n%s\n\n%s", nodes, status, doctor.Out(), why, whatif.Out())
 	for what, tc := range map[string]struct {
 		said  string
 		wants []string
 	}{
 		"status": {status, []string{"DEGRADED", "dead (", ") is a member and does not answer", "paused has not been heard"}},
-		"why":    {why, []string{"serves it", "dead", "paused", "cordoned"}},
+		"nodes":  {nodes, []string{"live, drained", "dead", "suspect"}},
+		"doctor": {doctor.Out(), []string{"dead", "paused", "drained"}},
+		"why":    {why, []string{"serves it", "dead", "paused", "drained"}},
 		"whatif": {whatif.Out(), []string{"sim", "a"}},
 	} {
 		for _, want := range tc.wants {
@@ -51,7 +53,7 @@ func TestExplainNamesWhatIsWrong(t *testing.T) {
 			verdicts[n.Node] = n.Why
 		}
 	}
-	for _, b := range []*Box{dead, cordoned} {
+	for _, b := range []*Box{dead, drained} {
 		if verdicts[b.Name] == "" {
 			t.Errorf("why does not say what keeps %s from having it: %v", b.Name, verdicts)
 		}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,41 @@ func TestModelOfADeadBoxMovesAndStays(t *testing.T) {
 		t.Errorf("a request failed while a replica was ready: %s", f)
 	}
 	t.Logf("after the return:\n%s\n%s", s.a.CLI("ps"), s.a.CLI("why", "sim"))
+}
+
+// TestADrainedBoxGivesAwayWhatOthersCanHave: without a failed request, and says what
+// stays.
+func TestADrainedBoxGivesAwayWhatOthersCanHave(t *testing.T) {
+	t.Parallel()
+	s := joinedScene(t)
+	sim := Sim{Tokens: 4, IntervalMS: 5, LoadMS: 500}
+	s.b.PullSim("sim", sim)
+	s.a.CLI("load", "sim")
+	s.a.AwaitReplicaOn("sim", s.b, 15*time.Second)
+	s.a.PullSim("sim", sim)
+	s.b.PullSim("pinned", sim)
+	s.b.CLI("load", "pinned", "--node", "b", "--wait")
+	key := s.key()
+	answers(t, s.laptop.API(s.a, key), http.StatusOK)
+	stop, failures := make(chan struct{}), make(chan string, 1000)
+	go s.keepAsking(s.laptop.API(s.a, key), stop, failures)
+	r := s.a.Try("drain", "b")
+	if r.Code != 7 || !strings.Contains(r.Out(), "sim, slot 0, moves to a") || !strings.Contains(r.Out(), "keeps pinned, slot 0: pinned to b") {
+		t.Errorf("drain says:\n%s", r)
+	}
+	close(stop)
+	for f := range failures {
+		t.Errorf("a request failed: %s", f)
+	}
+	if got := s.a.Replicas("sim"); len(got) != 1 || got[0].NodeName != "a" {
+		t.Errorf("after the drain:\n%s\n%s", s.a.CLI("ps"), s.a.CLI("why", "sim"))
+	}
+	s.a.CLI("scale", "pinned", "--replicas", "0")
+	s.a.CLI("drain", "b")
+	t.Logf("%s\n%s", r.Out(), s.a.CLI("nodes"))
+	s.a.CLI("uncordon", "b")
+	s.a.CLI("drain", "a")
+	s.a.AwaitReplicaOn("sim", s.b, 15*time.Second)
 }
 
 // keepAsking asks for sim until stop and then closes failures.

@@ -90,6 +90,7 @@ export interface Node {
   labels: string[]
   location: string
   cordoned: boolean
+  draining: boolean
   cordoned_devices: string[]
   hardware: Hardware
   engines: Engine[]

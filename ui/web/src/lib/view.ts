@@ -14,6 +14,7 @@ export function nodeTone(n: Node): Tone {
 
 export function nodeState(n: Node): string {
   if (n.stopping) return 'stopping'
+  if (n.draining) return n.state === 'self' ? 'this node, drained' : `${n.state}, drained`
   if (n.cordoned) return n.state === 'self' ? 'this node, cordoned' : `${n.state}, cordoned`
   return n.state === 'self' ? 'this node' : n.state
 }
