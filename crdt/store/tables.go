@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
 	"github.com/dgraph-io/badger/v4/pb"
 	"github.com/dgraph-io/badger/v4/table"
 	"github.com/dgraph-io/badger/v4/y"
@@ -54,7 +55,7 @@ func wholeList(data []byte) bool {
 	return true
 }
 
-// checkTables looks at the index at the end of each listed table before badger does: over a broken one it panics, in a
+// checkTables looks at each listed table before badger does: over a broken index, or a block that does not unpack, it panics, in a
 // goroutine of its own. One that is not listed was being made when the process was killed, and goes. The layout at the end of
 // a table is
 //
@@ -71,7 +72,7 @@ func checkTables(dir string) error {
 	if err != nil {
 		return &CorruptError{Dir: dir, Err: fmt.Errorf("list of tables: %w", err)}
 	}
-	for id := range manifest.Tables {
+	for id, is := range manifest.Tables {
 		name := table.IDToFilename(id)
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, os.ErrNotExist) {
@@ -80,14 +81,35 @@ func checkTables(dir string) error {
 		if err != nil {
 			return fmt.Errorf("open store: %w", err)
 		}
-		if err := checkIndex(data); err != nil {
+		err = checkIndex(data)
+		if err == nil {
+			err = checkBlocks(data, is.Compression)
+		}
+		if err != nil {
 			return &CorruptError{Dir: dir, Err: fmt.Errorf("table %s: %w", name, err)}
 		}
 	}
 	return nil
 }
 
-var errTableIndex = errors.New("its index is cut short or changed")
+var (
+	errTableIndex = errors.New("its index is cut short or changed")
+	errTableBlock = errors.New("a block of it is changed")
+)
+
+// checkBlocks reads all blocks of a table whose index is whole.
+func checkBlocks(data []byte, packed options.CompressionType) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = errTableBlock
+		}
+	}()
+	t, err := table.OpenInMemoryTable(data, 0, &table.Options{Compression: packed})
+	if err != nil {
+		return err
+	}
+	return t.VerifyChecksum()
+}
 
 func checkIndex(data []byte) error {
 	sum, rest, ok := cutEnd(data)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +124,36 @@ func TestDamagedFilesAreFoundAtOpen(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// Wherever a table is changed: badger would end the process over a block that does not unpack.
+func TestChangedTableIsFoundAtOpen(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	merge(t, s, rowsOf(1000, 1<<40)...)
+	closeStore(t, s)
+	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(tables) != 1 {
+		t.Fatalf("tables %v, %v", tables, err)
+	}
+	data, err := os.ReadFile(tables[0])
+	must(t, err)
+	for i := range 50 {
+		copied := crashCopy(t, dir)
+		changed := slices.Clone(data)
+		changed[len(data)*i/50] ^= 0x55
+		must(t, os.WriteFile(filepath.Join(copied, filepath.Base(tables[0])), changed, 0o600))
+		s, err := store.Open(copied, store.Options{})
+		if err == nil {
+			if got := len(all(t, s)); got != 1000 {
+				t.Errorf("byte %d of %d changed: opened with %d rows", len(data)*i/50, len(data), got)
+			}
+			closeStore(t, s)
+		} else if !errors.Is(err, store.ErrCorrupt) {
+			t.Errorf("byte %d of %d changed: %v", len(data)*i/50, len(data), err)
 		}
 	}
 }
