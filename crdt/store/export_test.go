@@ -108,3 +108,17 @@ const Crowded = crowded
 
 // Level0 is how many there are.
 func (s *Store) Level0() int { return s.db.Levels()[0].NumTables }
+
+// LogEntries is how many entries the blocks of the log hold on the disk, stale ones too.
+func (s *Store) LogEntries() (n int) {
+	err := s.db.View(func(txn *badger.Txn) error {
+		return eachLogged(txn, 0, func(uint64, crdt.Key) (bool, error) { n++; return true, nil })
+	})
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// LogBlocks is how many blocks of the log are known, and how many of these are gone.
+func (s *Store) LogBlocks() (known, gone int) { return len(s.blocks.all), s.blocks.gone }

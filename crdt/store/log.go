@@ -71,56 +71,54 @@ func (s *Store) SinceBut(seq uint64, maxBytes int, known Known) (Page, error) {
 }
 
 // fill walks the log from p.Next to end. Once all is read, Next is end, so that a cursor reaches Sequence even when
-// the last entries have been moved on.
+// the last entries are stale.
 func (p *Page) fill(txn *badger.Txn, end uint64, maxBytes int, has func(uint64, crdt.Item, []byte) bool) error {
-	it := txn.NewIterator(badger.IteratorOptions{
-		Prefix: []byte(logPrefix), PrefetchValues: true, PrefetchSize: 100,
-	})
-	defer it.Close()
 	used := crdt.MessageOverhead
-	for it.Seek(logKey(p.Next + 1)); it.Valid(); it.Next() {
-		seq, err := parseLogKey(it.Item().Key())
-		if err != nil {
-			return err
-		}
+	err := eachLogged(txn, p.Next+1, func(seq uint64, key crdt.Key) (bool, error) {
 		if seq > end {
-			break
+			return false, nil
 		}
-		item, encoded, err := logged(txn, it.Item())
+		item, encoded, stale, err := logged(txn, change{seq, key})
 		if err != nil {
-			return fmt.Errorf("log entry %d: %w", seq, err)
+			return false, err
 		}
-		if has(seq, item, encoded) {
+		if stale || has(seq, item, encoded) {
 			p.Next = seq
-			continue
+			return true, nil
 		}
 		size := item.Size()
 		if len(p.Items) > 0 && (used+size > maxBytes || len(p.Items) == crdt.MaxItems) {
 			p.More = true
-			return nil
+			return false, nil
 		}
 		p.Items = append(p.Items, item)
 		p.Next = seq
 		used += size
+		return true, nil
+	})
+	if err == nil && !p.More {
+		p.Next = end
 	}
-	p.Next = end
-	return nil
+	return err
 }
 
-// logged returns the row that a log entry points to, and its encoding.
-func logged(txn *badger.Txn, entry *badger.Item) (crdt.Item, []byte, error) {
-	key, err := entry.ValueCopy(nil)
+// logged returns the row that a log entry tells of, and its encoding, unless the entry is stale.
+func logged(txn *badger.Txn, c change) (item crdt.Item, encoded []byte, stale bool, err error) {
+	record, known, err := get(txn, rowKey(c.key))
 	if err != nil {
-		return crdt.Item{}, nil, err
+		return crdt.Item{}, nil, false, err
 	}
-	row, encoded, seq, err := readRecord(txn, crdt.Key(key))
-	if err != nil {
-		return crdt.Item{}, nil, err
+	at := c.seq // of a record that is cut short, which parseRecord says
+	if !known {
+		at = 0
+	} else if len(record) >= 8 {
+		at = beUint64(record)
 	}
-	if seq == 0 {
-		return crdt.Item{}, nil, fmt.Errorf("row %s is missing: %w", crdt.Key(key), ErrCorrupt)
+	if stale, err = staleEntry(txn, c, at); stale || err != nil {
+		return crdt.Item{}, nil, stale, err
 	}
-	return crdt.Item{Key: crdt.Key(key), Row: row}, encoded, nil
+	row, _, err := parseRecord(c.key, record)
+	return crdt.Item{Key: c.key, Row: row}, record[8:], false, err
 }
 
 // Cursor says how far this store has pulled from a peer's log.

@@ -296,7 +296,8 @@ func (s *Store) dropPage(keys []crdt.Key) (rest []crdt.Key, err error) {
 		gone := [][]byte{asideKey(keys[0])}
 		if row.Present() {
 			b.marks = append(b.marks, marksOf(b.digestKey, keys[0], encoded)...)
-			gone = append(gone, rowKey(keys[0]), logKey(seq))
+			gone = append(gone, rowKey(keys[0]))
+			b.retire(seq)
 		}
 		if err := b.removeAll(gone...); err != nil {
 			return nil, err

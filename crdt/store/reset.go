@@ -97,6 +97,7 @@ func (s *Store) dropRows() error {
 		}
 	}
 	s.seq.Store(0)
+	s.blocks = logBlocks{}
 	s.asideFrom.Store(math.MaxUint64)
 	key, _ := s.digest.get()
 	s.digest.set(key, crdt.Digest{})

@@ -36,6 +36,10 @@ type batch struct {
 	asideFrom crdt.HLC
 	ceiling   crdt.HLC // of the clock, when the batch raises it
 	ahead     map[crdt.Key]joined
+
+	told    []change      // entries for the log
+	retired []uint64      // numbers of entries that are stale with the batch
+	blocks  []packedBlock // written for what is told
 }
 
 // begin starts a batch. The caller holds writer, and ends the batch by commit or discard.
@@ -101,9 +105,10 @@ func joinRow(txn *badger.Txn, digest crdt.DigestKey, item crdt.Item) (j joined) 
 // apply writes what was joined.
 func (b *batch) apply(key crdt.Key, j joined) error {
 	b.seq++
-	if err := b.write(key, append(number(b.seq), j.encoded...), j.logged); err != nil {
+	if err := b.set(rowKey(key), append(number(b.seq), j.encoded...)); err != nil {
 		return err
 	}
+	b.tell(key, j.logged)
 	if err := b.age(key, j.had, j.now); err != nil {
 		return err
 	}
@@ -133,20 +138,6 @@ func marksOf(digest crdt.DigestKey, key crdt.Key, states ...[]byte) (marks []mar
 		}
 	}
 	return marks
-}
-
-// write stores the record and moves the key's log entry to the end.
-func (b *batch) write(key crdt.Key, record []byte, logged uint64) error {
-	if err := b.set(rowKey(key), record); err != nil {
-		return err
-	}
-	if err := b.set(logKey(b.seq), []byte(key)); err != nil {
-		return err
-	}
-	if logged == 0 {
-		return nil
-	}
-	return b.remove(logKey(logged))
 }
 
 // set writes any key of the database as part of the batch.
@@ -182,6 +173,9 @@ func (b *batch) commit() error {
 		b.txn.Discard()
 		return nil
 	}
+	if err := b.writeLog(); err != nil {
+		return err
+	}
 	if err := b.store.commit(b.txn); err != nil {
 		return err
 	}
@@ -201,6 +195,8 @@ func (b *batch) commit() error {
 		}
 		b.store.outbox[key] = seq
 	}
+	b.store.blocks.take(b)
+	b.store.tidyLog()
 	return nil
 }
 

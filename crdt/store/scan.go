@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -13,13 +14,15 @@ type scan struct {
 	rows, tombstones int
 	digest           crdt.Digest
 	unaged           []crdt.Key // tombstones of which it is not noted since when they are here
+	numbers          []uint64   // of all log entries that are not stale, in order
 }
 
 // scanRows reads every row and computes the digest. A row that does not decode is ErrCorrupt.
 func scanRows(txn *badger.Txn, key crdt.DigestKey) (scan, error) {
 	var found scan
-	err := eachRecord(txn, func(k crdt.Key, encoded []byte, row crdt.Row, _ uint64) {
+	err := eachRecord(txn, func(k crdt.Key, encoded []byte, row crdt.Row, seq uint64) {
 		found.rows++
+		found.numbers = append(found.numbers, seq)
 		if row.Present() {
 			found.digest.Toggle(key.Bucket(k), key.Fingerprint(k, encoded))
 			return
@@ -30,6 +33,7 @@ func scanRows(txn *badger.Txn, key crdt.DigestKey) (scan, error) {
 	if err != nil {
 		return scan{}, err
 	}
+	slices.Sort(found.numbers)
 	aged := 0
 	for _, k := range found.unaged {
 		_, known, err := get(txn, ageKey(k))
@@ -64,11 +68,22 @@ func eachRecord(txn *badger.Txn, each func(key crdt.Key, encoded []byte, row crd
 // scanAtOpen reads every row once, so that damage shows before anything is served, and fills what is kept in memory.
 func (s *Store) scanAtOpen() error {
 	key, _ := s.digest.get()
+	// The highest number ever given out under this index ID is the end of the log, or what that was when entries at the end
+	// were removed.
+	last, _, err := s.number(sysFloor)
+	if err != nil {
+		return err
+	}
 	var found scan
-	err := s.db.View(func(txn *badger.Txn) (err error) {
+	err = s.db.View(func(txn *badger.Txn) (err error) {
 		if found, err = scanRows(txn, key); err != nil {
 			return err
 		}
+		var end uint64
+		if s.blocks, end, err = loadLog(txn, found.numbers); err != nil {
+			return err
+		}
+		s.seq.Store(max(last, end))
 		return s.loadOutbox(txn)
 	})
 	if err != nil {

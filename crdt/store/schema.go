@@ -13,7 +13,7 @@ import (
 )
 
 // schemaVersion is raised when the layout in the package comment changes in a way that older builds would misread.
-const schemaVersion = 1
+const schemaVersion = 2
 
 const (
 	asidePrefix   = "a/"
@@ -55,12 +55,18 @@ func (s *Store) load(dir string, o Options) error {
 	if known && have > schemaVersion {
 		return &NewerSchemaError{Have: have, Known: schemaVersion, Dir: dir}
 	}
+	if known && have < schemaVersion {
+		return fmt.Errorf("schema %d, which this llmgw does not read any more: %w", have, ErrCorrupt)
+	}
 	if !known {
 		if err := s.create(); err != nil {
 			return fmt.Errorf("create: %w", err)
 		}
 	}
 	if err := s.loadState(o); err != nil {
+		return err
+	}
+	if err := s.scanAtOpen(); err != nil {
 		return err
 	}
 	if err := s.finishReset(); err != nil {
@@ -73,10 +79,7 @@ func (s *Store) load(dir string, o Options) error {
 		return err
 	}
 	s.opened = s.seq.Load()
-	if err := s.loadLedger(); err != nil {
-		return err
-	}
-	return s.scanAtOpen()
+	return s.loadLedger()
 }
 
 // create gives an empty database its schema and identity, all or nothing.
@@ -128,9 +131,7 @@ func (s *Store) loadState(o Options) error {
 	s.index.Store(values[sysIndex])
 	s.saved = crdt.HLC(values[sysCeiling])
 	s.clock = crdt.NewClock(o.Now, s.saved, s.saveCeiling)
-	last, err := s.lastSequence()
-	s.seq.Store(last)
-	return errors.Join(err, s.loadAside(), s.loadTimes(), s.loadFlags())
+	return errors.Join(s.loadAside(), s.loadTimes(), s.loadFlags())
 }
 
 func (s *Store) loadFlags() error {
@@ -163,28 +164,6 @@ func (s *Store) saveCeiling(ceiling crdt.HLC) error {
 	}
 	s.saved = ceiling
 	return nil
-}
-
-// lastSequence is the highest number ever given out under this index ID: the end of the log, or what it was when
-// entries at the end were removed.
-func (s *Store) lastSequence() (uint64, error) {
-	last, _, err := s.number(sysFloor)
-	if err != nil {
-		return 0, err
-	}
-	err = s.db.View(func(txn *badger.Txn) error {
-		it := txn.NewIterator(badger.IteratorOptions{Reverse: true})
-		defer it.Close()
-		// In reverse, seeking goes to the greatest key that is not above: one past the longest log key.
-		it.Seek([]byte(logPrefix + "\xff\xff\xff\xff\xff\xff\xff\xff\xff"))
-		if !it.ValidForPrefix([]byte(logPrefix)) {
-			return nil
-		}
-		end, err := parseLogKey(it.Item().Key())
-		last = max(last, end)
-		return err
-	})
-	return last, err
 }
 
 // random draws a 64-bit ID. The lowest and the highest two stand for other things, see crdt.Burned and crdt.Spent.

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"strings"
@@ -47,13 +48,13 @@ func TestNewerSchemaIsRefusedAndLeftAlone(t *testing.T) {
 	poke(t, dir, map[string][]byte{"m/sys/schema": binary.BigEndian.AppendUint64(nil, 7)})
 	_, err := store.Open(dir, store.Options{})
 	var newer *store.NewerSchemaError
-	if !errors.As(err, &newer) || newer.Have != 7 || newer.Known != 1 || newer.Dir != dir {
+	if !errors.As(err, &newer) || newer.Have != 7 || newer.Known != 2 || newer.Dir != dir {
 		t.Fatalf("got %v", err)
 	}
 	if !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "start the newer llmgw") {
 		t.Errorf("the message does not say what to do: %v", err)
 	}
-	poke(t, dir, map[string][]byte{"m/sys/schema": binary.BigEndian.AppendUint64(nil, 1)})
+	poke(t, dir, map[string][]byte{"m/sys/schema": binary.BigEndian.AppendUint64(nil, 2)})
 	s = open(t, dir)
 	if s.ID() != id || value(t, s, crdt.NewKey("x"), "a") != "v" {
 		t.Error("the refused open changed the store")
@@ -69,9 +70,14 @@ func TestDamagedStoreIsSaidToBe(t *testing.T) {
 	}{
 		{"data without a schema", map[string][]byte{"m/sys/schema": nil}, nil},
 		{"schema of another shape", map[string][]byte{"m/sys/schema": []byte("v1")}, nil},
+		{"an older schema", map[string][]byte{"m/sys/schema": binary.BigEndian.AppendUint64(nil, 1)}, nil},
 		{"no ID", map[string][]byte{"m/sys/id": nil}, nil},
 		{"no index ID", map[string][]byte{"m/sys/index": nil}, nil},
 		{"log key of another shape", map[string][]byte{"g/\xff": {}}, nil},
+		{"log block of no bytes", map[string][]byte{"g/" + string(be(1)): {}}, nil},
+		{"log block cut short", map[string][]byte{"g/" + string(be(1)): {0, 3, 1, 'x'}}, nil},
+		{"log block with a number twice", map[string][]byte{"g/" + string(be(1)): bytes.Repeat(append([]byte{0, 2}, key...), 2)}, nil},
+		{"log block with a number beyond all", map[string][]byte{"g/" + string(be(1)): append(append(bytes.Repeat([]byte{255}, 9), 1, 2), key...)}, nil},
 		{"row cut short", map[string][]byte{"r/" + string(key): {1}}, func(s *store.Store) error {
 			_, _, err := s.Get(key)
 			return err
@@ -81,6 +87,10 @@ func TestDamagedStoreIsSaidToBe(t *testing.T) {
 			return err
 		}},
 		{"log entry without its row", map[string][]byte{"r/" + string(key): nil}, func(s *store.Store) error {
+			_, err := s.Since(0, 1000)
+			return err
+		}},
+		{"log entry above its row", map[string][]byte{"r/" + string(key): append(be(0), "\x01\x82\x01\xa0"...)}, func(s *store.Store) error {
 			_, err := s.Since(0, 1000)
 			return err
 		}},

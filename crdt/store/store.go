@@ -6,7 +6,7 @@
 //	a/<key>         cells of a row that wait aside: crdt.EncodeRow
 //	c/<key>         counter (8 bytes): a spend or escrow cell; the key has budget, period and the writer. Or the folded
 //	                spending of a budget in a closed period: crdt.EncodeFolds
-//	g/<seq>         local log: sequence number (8 bytes, big endian) -> key of a row
+//	g/<seq>         local log: block of entries, under the sequence number (8 bytes, big endian) of the first; see logblock.go
 //	m/sys/<name>    the store's own: schema, ID, index ID, clock ceiling, uptime, running reset or swap, ...
 //	m/user/<name>   meta values, never shared
 //	n/<key>         row of a re-seed in progress: crdt.EncodeRow
@@ -19,8 +19,8 @@
 // # Writing
 //
 // One writer at a time. Local writes and remote items go through the same function: merge with what is there, and when
-// that changed the row, give it the next sequence number, which moves its one log entry to the end of the log. A write is
-// on disk (synced) before it is returned, before it is served to a peer by Since, and before watchers and the hook of
+// that changed the row, give it the next sequence number and an entry at the end of the log, which makes the one that it had
+// there stale. A write is on disk (synced) before it is returned, before it is served to a peer by Since, and before watchers and the hook of
 // local writes hear of it. After a failed sync nobody can say what is on disk, so the store takes no further
 // writes and says why; reopening settles it.
 //
@@ -118,6 +118,7 @@ type Store struct {
 	outbox map[crdt.Key]uint64 // rows in the outbox and the log entries that tell of them
 	raised map[crdt.Key]bool   // those that this process made or deleted
 	opened uint64              // end of the log when the store was opened
+	blocks logBlocks
 
 	// state is held for reading by each read, for writing by Reset and Close. No function of a
 	// caller runs under it, so that callers cannot nest it.

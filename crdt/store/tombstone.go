@@ -126,7 +126,8 @@ func (b *batch) purge(key crdt.Key, row crdt.Row, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	keys := [][]byte{rowKey(key), logKey(seq), ageKey(key)}
+	b.retire(seq)
+	keys := [][]byte{rowKey(key), ageKey(key)}
 	if aside.Length != 0 && aside.Length < row.Length {
 		keys = append(keys, asideKey(key))
 	}

@@ -16,7 +16,8 @@ import (
 type Report struct {
 	Rows       int // tombstones included
 	Tombstones int
-	LogEntries int
+	LogEntries int // the stale ones not counted
+	StaleLog   int // entries of the log that are stale
 	Aside      int // rows of which cells wait aside
 	Unsent     int // rows in the outbox
 	// Problems names what is wrong, the first 100 of it; none when the store is well.
@@ -42,7 +43,8 @@ func (s *Store) Verify() (Report, error) {
 	defer s.writer.Unlock()
 	var r Report
 	err := s.view(func(txn *badger.Txn) error {
-		return errors.Join(s.verifyRows(txn, &r), s.verifyLog(txn, &r), s.verifyBeside(txn, &r))
+		told, err := s.verifyLog(txn, &r)
+		return errors.Join(err, s.verifyRows(txn, told, &r), s.verifyBeside(txn, &r))
 	})
 	if err != nil {
 		return r, fmt.Errorf("verify store: %w", err)
@@ -50,7 +52,8 @@ func (s *Store) Verify() (Report, error) {
 	return r, nil
 }
 
-func (s *Store) verifyRows(txn *badger.Txn, r *Report) error {
+// verifyRows compares the rows with the entries of the log.
+func (s *Store) verifyRows(txn *badger.Txn, told map[uint64]crdt.Key, r *Report) error {
 	key, kept := s.digest.get()
 	var sum crdt.Digest
 	err := eachValue(txn, rowPrefix, func(name string, record []byte) error {
@@ -69,9 +72,8 @@ func (s *Store) verifyRows(txn *badger.Txn, r *Report) error {
 				r.problem("tombstone %s has no age", k)
 			}
 		}
-		pointed, known, err := get(txn, logKey(seq))
-		if err != nil || !known || string(pointed) != name || seq > s.seq.Load() {
-			r.problem("row %s is number %d in the log, which has %q there and ends at %d", k, seq, pointed, s.seq.Load())
+		if pointed, known := told[seq]; !known || pointed != k || seq > s.seq.Load() {
+			r.problem("row %s is number %d in the log, which has %q there and ends at %d", k, seq, string(pointed), s.seq.Load())
 		}
 		return nil
 	})
@@ -81,20 +83,47 @@ func (s *Store) verifyRows(txn *badger.Txn, r *Report) error {
 	return err
 }
 
-func (s *Store) verifyLog(txn *badger.Txn, r *Report) error {
-	return eachValue(txn, logPrefix, func(name string, value []byte) error {
-		r.LogEntries++
-		seq, err := parseLogKey([]byte(logPrefix + name))
+// verifyLog returns the entries of the log that are not noted as stale.
+func (s *Store) verifyLog(txn *badger.Txn, r *Report) (map[uint64]crdt.Key, error) {
+	told := map[uint64]crdt.Key{}
+	err := eachValue(txn, logPrefix, func(name string, data []byte) error {
+		first, err := parseLogKey([]byte(logPrefix + name))
+		if err == nil {
+			err = eachEntry(first, data, func(seq uint64, key []byte) (bool, error) {
+				if s.verifyEntry(txn, change{seq, crdt.Key(key)}, r) {
+					told[seq] = crdt.Key(key)
+				}
+				return true, nil
+			})
+		}
 		if err != nil {
 			r.problem("%v", err)
-			return nil
-		}
-		// A row that does not decode was reported already.
-		if _, at, err := readRow(txn, crdt.Key(value)); err == nil && at != seq {
-			r.problem("log entry %d names row %s, which is number %d", seq, crdt.Key(value), at)
 		}
 		return nil
 	})
+	return told, err
+}
+
+// verifyEntry counts an entry and says whether it is not stale.
+func (s *Store) verifyEntry(txn *badger.Txn, c change, r *Report) bool {
+	block := s.blocks.find(c.seq)
+	live := block != nil && !block.isStale(c.seq)
+	if live {
+		r.LogEntries++
+	} else {
+		r.StaleLog++
+	}
+	// A row that does not decode is reported with the rows.
+	_, at, err := readRow(txn, c.key)
+	if err != nil {
+		return live
+	}
+	if stale, err := staleEntry(txn, c, at); err != nil {
+		r.problem("%v", err)
+	} else if stale == live {
+		r.problem("log entry %d names row %s, which is number %d and was not when it was last looked at", c.seq, c.key, at)
+	}
+	return live
 }
 
 // verifyBeside looks at what is kept beside the rows.
