@@ -94,9 +94,11 @@ func EncodeRow(r Row) ([]byte, error) {
 	if err := r.validate(); err != nil {
 		return nil, fmt.Errorf("encode row: %w", err)
 	}
-	buf := append(make([]byte, 0, MessageOverhead+Item{Row: r}.Size()), encodingVersion)
-	return appendRow(appendHead(buf, cborArray, 2), r), nil
+	return appendEncoded(make([]byte, 0, r.maxEncoded()), r), nil
 }
+
+// maxEncoded is not below the size of the encoded row.
+func (r Row) maxEncoded() int { return MessageOverhead + Item{Row: r}.Size() }
 
 // DecodeRow decodes a row of EncodeRow. Its length is not bounded: a row that grew by merges must stay readable.
 func DecodeRow(data []byte) (Row, error) {

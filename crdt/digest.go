@@ -33,8 +33,8 @@ type DigestEntry struct {
 
 // Fingerprint hashes a row given by its canonical encoding, see EncodeRow.
 func (k DigestKey) Fingerprint(key Key, row []byte) Fingerprint {
-	buf := make([]byte, 0, len(k)+binary.MaxVarintLen64+len(key)+len(row))
-	buf = binary.AppendUvarint(append(buf, k[:]...), uint64(len(key)))
+	var few [512]byte // most rows are shorter, and need no memory of their own
+	buf := binary.AppendUvarint(append(few[:0], k[:]...), uint64(len(key)))
 	sum := sha256.Sum256(append(append(buf, key...), row...))
 	// The sum is cut in half, so that a longer row cannot be computed from it.
 	return Fingerprint(sum[:len(Fingerprint{})])
@@ -45,7 +45,8 @@ func (f Fingerprint) Short() uint64 { return binary.BigEndian.Uint64(f[:]) }
 
 // Bucket says into which bucket a key falls, whatever its row.
 func (k DigestKey) Bucket(key Key) int {
-	sum := sha256.Sum256(append(k[:], key...))
+	var few [256]byte
+	sum := sha256.Sum256(append(append(few[:0], k[:]...), key...))
 	return int(binary.BigEndian.Uint16(sum[:])) % DigestBuckets
 }
 

@@ -46,20 +46,33 @@ func appendRow(buf []byte, r Row) []byte {
 	buf = appendHead(buf, cborUint, r.Length)
 	buf = appendHead(buf, cborMap, uint64(len(r.Cells)))
 	var few [16]string
-	names := few[:0]
+	for _, name := range sortedNames(few[:0], r) {
+		buf = appendCell(buf, name, r.Cells[name])
+	}
+	return buf
+}
+
+// sortedNames appends the names of the cells in the order in which they are encoded.
+func sortedNames(names []string, r Row) []string {
 	for name := range r.Cells {
 		names = append(names, name)
 	}
 	slices.SortFunc(names, compareNames)
-	for _, name := range names {
-		c := r.Cells[name]
-		buf = append(appendHead(buf, cborText, uint64(len(name))), name...)
-		buf = appendHead(buf, cborArray, 3)
-		buf = appendHead(buf, cborUint, uint64(c.At))
-		buf = appendHead(buf, cborUint, uint64(c.By))
-		buf = append(appendHead(buf, cborBytes, uint64(len(c.Value))), c.Value...)
-	}
-	return buf
+	return names
+}
+
+// appendCell writes name, [at, by, value].
+func appendCell(buf []byte, name string, c Cell) []byte {
+	buf = append(appendHead(buf, cborText, uint64(len(name))), name...)
+	buf = appendHead(buf, cborArray, 3)
+	buf = appendHead(buf, cborUint, uint64(c.At))
+	buf = appendHead(buf, cborUint, uint64(c.By))
+	return append(appendHead(buf, cborBytes, uint64(len(c.Value))), c.Value...)
+}
+
+// appendEncoded writes what EncodeRow gives.
+func appendEncoded(buf []byte, r Row) []byte {
+	return appendRow(appendHead(append(buf, encodingVersion), cborArray, 2), r)
 }
 
 // compareNames is the order of the encoded names: their length comes first.
@@ -75,16 +88,21 @@ type reader struct {
 	err  error
 }
 
+// newReader reads a copy: the caller may use its buffer again.
 func newReader(data []byte) *reader {
-	r := &reader{}
+	r := readerOf(slices.Clone(data))
+	r.text = string(data)
+	return &r
+}
+
+// readerOf reads data itself, and no names of it.
+func readerOf(data []byte) reader {
+	r := reader{data: data, at: 1}
 	switch {
 	case len(data) == 0:
 		r.err = fmt.Errorf("empty input: %w", ErrMalformed)
 	case data[0] != encodingVersion:
 		r.err = fmt.Errorf("version %d, this build reads %d: %w", data[0], encodingVersion, ErrVersion)
-	default:
-		// Copies: the caller may use its buffer again.
-		r.data, r.text, r.at = slices.Clone(data), string(data), 1
 	}
 	return r
 }
@@ -135,10 +153,17 @@ func (r *reader) array(length uint64) {
 	}
 }
 
-func (r *reader) bytes() []byte {
-	n := r.count(cborBytes, 1)
+// cut returns the bytes or the text that come next.
+func (r *reader) cut(major byte) []byte {
+	n := r.count(major, 1)
 	r.at += n
 	return r.data[r.at-n : r.at : r.at]
+}
+
+// cell reads [at, by, value].
+func (r *reader) cell() Cell {
+	r.array(3)
+	return Cell{At: HLC(r.head(cborUint)), By: ReplicaID(r.head(cborUint)), Value: r.cut(cborBytes)}
 }
 
 func (r *reader) string(major byte) string {
@@ -161,8 +186,7 @@ func (r *reader) row() Row {
 			r.fail("names out of order")
 		}
 		last = name
-		r.array(3)
-		row.Cells[name] = Cell{At: HLC(r.head(cborUint)), By: ReplicaID(r.head(cborUint)), Value: r.bytes()}
+		row.Cells[name] = r.cell()
 	}
 	return row
 }

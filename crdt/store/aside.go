@@ -99,8 +99,7 @@ func (b *batch) take(item crdt.Item, limit crdt.HLC) error {
 	if near.Length == 0 {
 		return nil
 	}
-	_, err := b.merge(crdt.Item{Key: item.Key, Row: near})
-	return err
+	return b.merge(crdt.Item{Key: item.Key, Row: near})
 }
 
 func (b *batch) setAside(key crdt.Key, far crdt.Row) error {
@@ -175,7 +174,7 @@ func (s *Store) releasePage(limit crdt.HLC) ([]crdt.Key, error) {
 
 func (b *batch) release(item crdt.Item, limit crdt.HLC, next *crdt.HLC) error {
 	near, far := split(item.Row, limit)
-	if _, err := b.merge(crdt.Item{Key: item.Key, Row: near}); err != nil {
+	if err := b.merge(crdt.Item{Key: item.Key, Row: near}); err != nil {
 		return err
 	}
 	if far.Length == 0 {

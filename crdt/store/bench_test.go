@@ -101,34 +101,36 @@ const (
 	benchPage = 1000
 )
 
-// benchItems are rows as a catalog has them: six cells, some 300 bytes.
-func benchItems(stamp int) []crdt.Item {
+// benchItems are rows as a catalog has them: six cells, some 300 bytes. order, which shares no divisor with their number, says how they
+// are mixed.
+func benchItems(stamp, order int) []crdt.Item {
 	items := make([]crdt.Item, benchRows)
 	for i := range items {
 		row := crdt.Row{Length: 1, Cells: map[string]crdt.Cell{}}
 		for c := range 6 {
 			row.Cells[fmt.Sprint("cell", c)] = remote(crdt.HLC(1<<40+stamp), 1<<60+3, string(bytes.Repeat([]byte{byte('a' + c)}, 24)))
 		}
-		items[i] = crdt.Item{Key: crdt.NewKey("models", fmt.Sprintf("m%09d", i*7919%benchRows)), Row: row}
+		items[i] = crdt.Item{Key: crdt.NewKey("models", fmt.Sprintf("m%09d", i*order%benchRows)), Row: row}
 	}
 	return items
 }
 
-// BenchmarkMergeAgainstBadger is rows that arrive from a peer, new ones and changed ones, against the same rows written to
-// badger alone, encoded and one key each, in the same pages and with a sync after each. Pages take turns, so that what
+// BenchmarkMergeAgainstBadger is rows that arrive from a peer, new ones, changed ones in the same order, and changed ones in another,
+// of which each page thins out all blocks of the log, against the same rows written to badger alone, encoded and one key each, in the same pages and with a sync after each. Pages take turns, so that what
 // else the machine does hits both.
 func BenchmarkMergeAgainstBadger(b *testing.B) {
-	var merged, raw [2]time.Duration
+	var merged, raw [3]time.Duration
+	orders := []int{7919, 7919, 3331}
 	for b.Loop() {
 		s, db := benchStore(b), benchBadger(b)
-		for state := range 2 {
-			for items := benchItems(state); len(items) > 0; items = items[benchPage:] {
+		for state, order := range orders {
+			for items := benchItems(state, order); len(items) > 0; items = items[benchPage:] {
 				raw[state] += timed(b, func() error { return writeRaw(db, items[:benchPage]) })
 				merged[state] += timed(b, func() error { return mergePage(s, items[:benchPage]) })
 			}
 		}
 	}
-	for state, name := range []string{"new", "changed"} {
+	for state, name := range []string{"new", "changed", "mixed"} {
 		b.ReportMetric(float64(benchRows*b.N)/merged[state].Seconds(), name+"-rows/s")
 		b.ReportMetric(raw[state].Seconds()/merged[state].Seconds(), name+"-ratio")
 	}

@@ -46,17 +46,22 @@ func (s *Store) mergePage(items []crdt.Item) (changed []crdt.Key, n int, err err
 	b := s.begin()
 	defer b.discard()
 	limit := s.nearLimit()
-	b.ahead = s.joinAhead(items[:min(len(items), pageItems)], limit)
+	ahead := s.joinAhead(items[:min(len(items), pageItems)], limit)
 	for n < len(items) && !b.full() {
-		if err := b.take(items[n], limit); err != nil {
+		if n < len(ahead) && ahead[n] != nil {
+			err = b.apply(items[n].Key, *ahead[n])
+		} else {
+			err = b.take(items[n], limit)
+		}
+		if err != nil {
 			return nil, 0, err
 		}
-		s.observe(items[n])
 		n++
 	}
 	if err := b.commit(); err != nil {
 		return nil, 0, err
 	}
+	s.observe(items[:n])
 	return b.changed, n, nil
 }
 
@@ -68,36 +73,33 @@ const (
 )
 
 // joinAhead reads, joins and encodes the rows of many items at once, which takes longer than to write them. Nobody else writes
-// meanwhile. Left out are items of which a part has to wait aside, and all but the first with a key.
-func (s *Store) joinAhead(items []crdt.Item, limit crdt.HLC) map[crdt.Key]joined {
+// meanwhile. Left out, as nil, are items of which a part has to wait aside, and all but the first with a key.
+func (s *Store) joinAhead(items []crdt.Item, limit crdt.HLC) []*joined {
 	workers := min(runtime.GOMAXPROCS(0), aheadMost)
 	if len(items) < aheadFrom || workers < 2 {
 		return nil
 	}
+	first := make([]bool, len(items))
 	seen := make(map[crdt.Key]bool, len(items))
-	whole := make([]crdt.Item, 0, len(items))
-	for _, item := range items {
-		if _, far := split(item.Row, limit); !seen[item.Key] && far.Length == 0 {
-			whole = append(whole, item)
-		}
+	for i, item := range items {
+		first[i] = !seen[item.Key]
 		seen[item.Key] = true
 	}
 	digest, _ := s.digest.get()
-	out := make([]joined, len(whole))
+	ahead := make([]*joined, len(items))
 	var all sync.WaitGroup
 	for w := range workers {
 		all.Go(func() {
 			txn := s.db.NewTransaction(false)
 			defer txn.Discard()
-			for i := w; i < len(whole); i += workers {
-				out[i] = joinRow(txn, digest, whole[i])
+			for i := w; i < len(items); i += workers {
+				if first[i] && newest(items[i].Row) <= limit {
+					j := joinRow(txn, digest, items[i])
+					ahead[i] = &j
+				}
 			}
 		})
 	}
 	all.Wait()
-	ahead := make(map[crdt.Key]joined, len(whole))
-	for i, item := range whole {
-		ahead[item.Key] = out[i]
-	}
 	return ahead
 }

@@ -371,7 +371,7 @@ func (b *batch) resend(key crdt.Key, entry unsent) error {
 	if row.Length > entry.part.Length || row.Length < entry.part.Length && !entry.made {
 		return b.dropOutbox(key)
 	}
-	if _, err := b.merge(crdt.Item{Key: key, Row: entry.part}); err != nil {
+	if err := b.merge(crdt.Item{Key: key, Row: entry.part}); err != nil {
 		return err
 	}
 	if _, entry.seq, err = readRow(b.txn, key); err != nil {

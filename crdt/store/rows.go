@@ -35,7 +35,6 @@ type batch struct {
 	// asideFrom is the lowest stamp of what the batch set aside.
 	asideFrom crdt.HLC
 	ceiling   crdt.HLC // of the clock, when the batch raises it
-	ahead     map[crdt.Key]joined
 
 	told    []change      // entries for the log
 	retired []uint64      // numbers of entries that are stale with the batch
@@ -51,47 +50,58 @@ func (s *Store) begin() *batch {
 	}
 }
 
-// merge joins one item into its row: the one way by which any row changes. It reports whether the row changed.
-func (b *batch) merge(item crdt.Item) (bool, error) {
-	j, known := b.ahead[item.Key]
-	if known {
-		delete(b.ahead, item.Key) // a second item with this key joins what this one makes
-	} else {
-		j = joinRow(b.txn, b.digestKey, item)
-	}
-	if j.err == nil && j.changed {
-		j.err = b.apply(item.Key, j)
-	}
-	if j.err != nil {
-		return false, fmt.Errorf("row %s: %w", item.Key, j.err)
-	}
-	return j.changed, nil
+// merge joins one item into its row.
+func (b *batch) merge(item crdt.Item) error {
+	return b.apply(item.Key, joinRow(b.txn, b.digestKey, item))
 }
 
 // joined is what an item makes of its row.
 type joined struct {
-	had, now crdt.Row
-	encoded  []byte // of now
-	logged   uint64 // number of its log entry
+	had, now crdt.Row // without their cells
+	name     []byte   // the row's key in the database
+	record   []byte   // what to store under it, without its number; nil when nothing changes
+	logged   uint64   // number of its log entry
 	marks    []mark
-	changed  bool
 	err      error
 }
 
 // joinRow reads a row and joins an item into it.
 func joinRow(txn *badger.Txn, digest crdt.DigestKey, item crdt.Item) (j joined) {
+	if j.err = item.Key.Validate(); j.err != nil {
+		return j
+	}
+	j.name = rowKey(item.Key)
+	known, err := look(txn, j.name, func(record []byte) error {
+		if len(record) < numberBytes {
+			return errShortRecord
+		}
+		return j.join(digest, item, record)
+	})
+	if err == nil && !known {
+		err = j.join(digest, item, nil)
+	}
+	j.err = err
+	return j
+}
+
+// join joins an item into a record, which is nil when there is none.
+func (j *joined) join(digest crdt.DigestKey, item crdt.Item, record []byte) (err error) {
 	var before []byte
-	if j.had, before, j.logged, j.err = readRecord(txn, item.Key); j.err != nil {
-		return j
+	if record != nil {
+		j.logged, before = beUint64(record), record[numberBytes:]
 	}
-	j.now = crdt.Merge(j.had, item.Row)
-	if j.changed = !j.now.Equal(j.had); !j.changed {
-		return j
+	j.had.Length, j.record, err = crdt.MergeEncoded(numberBytes, before, item.Row)
+	if err != nil {
+		if _, _, damage := parseRecord(item.Key, record); record != nil && damage != nil {
+			return damage
+		}
+		return err
 	}
-	if j.encoded, j.err = crdt.EncodeRow(j.now); j.err != nil {
-		return j
+	if j.record == nil {
+		return nil
 	}
-	after := j.encoded
+	j.now.Length = max(j.had.Length, item.Row.Length)
+	after := j.record[numberBytes:]
 	if !j.had.Present() {
 		before = nil
 	}
@@ -99,22 +109,26 @@ func joinRow(txn *badger.Txn, digest crdt.DigestKey, item crdt.Item) (j joined) 
 		after = nil
 	}
 	j.marks = marksOf(digest, item.Key, before, after)
-	return j
+	return nil
 }
 
-// apply writes what was joined.
+// apply writes what was joined: the one way by which any row changes.
 func (b *batch) apply(key crdt.Key, j joined) error {
+	if j.err != nil {
+		return fmt.Errorf("row %s: %w", key, j.err)
+	}
+	if j.record == nil {
+		return nil
+	}
 	b.seq++
-	if err := b.set(rowKey(key), append(number(b.seq), j.encoded...)); err != nil {
+	binary.BigEndian.PutUint64(j.record, b.seq)
+	if err := b.set(j.name, j.record); err != nil {
 		return err
 	}
 	b.tell(key, j.logged)
-	if err := b.age(key, j.had, j.now); err != nil {
-		return err
-	}
 	b.marks = append(b.marks, j.marks...)
 	b.changed = append(b.changed, key)
-	return nil
+	return b.age(key, j.had, j.now)
 }
 
 // writeLocal merges what this store wrote itself, and posts it.
@@ -123,7 +137,7 @@ func (b *batch) writeLocal(item crdt.Item) error {
 	if err != nil {
 		return err
 	}
-	if _, err := b.merge(item); err != nil {
+	if err := b.merge(item); err != nil {
 		return err
 	}
 	return b.post(item, had)
@@ -132,6 +146,7 @@ func (b *batch) writeLocal(item crdt.Item) error {
 // marksOf lets states of a row enter the digest, or leave it. A nil state is not in it.
 func marksOf(digest crdt.DigestKey, key crdt.Key, states ...[]byte) (marks []mark) {
 	bucket := digest.Bucket(key)
+	marks = make([]mark, 0, len(states))
 	for _, encoded := range states {
 		if encoded != nil {
 			marks = append(marks, mark{bucket, digest.Fingerprint(key, encoded)})
@@ -260,14 +275,19 @@ func readRecord(txn *badger.Txn, key crdt.Key) (row crdt.Row, encoded []byte, se
 	if err != nil {
 		return crdt.Row{}, nil, 0, err
 	}
-	return row, record[8:], seq, nil
+	return row, record[numberBytes:], seq, nil
 }
 
+// numberBytes is what the number of its log entry takes at the beginning of a record.
+const numberBytes = 8
+
+var errShortRecord = fmt.Errorf("record cut short: %w", ErrCorrupt)
+
 func parseRecord(key crdt.Key, record []byte) (crdt.Row, uint64, error) {
-	if len(record) < 8 {
-		return crdt.Row{}, 0, fmt.Errorf("row %s: record cut short: %w", key, ErrCorrupt)
+	if len(record) < numberBytes {
+		return crdt.Row{}, 0, fmt.Errorf("row %s: %w", key, errShortRecord)
 	}
-	row, err := crdt.DecodeRow(record[8:])
+	row, err := crdt.DecodeRow(record[numberBytes:])
 	if err != nil {
 		return crdt.Row{}, 0, fmt.Errorf("row %s: %w: %w", key, ErrCorrupt, err)
 	}

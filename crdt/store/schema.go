@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -211,18 +212,24 @@ func (s *Store) setRaw(key string, value []byte) error {
 }
 
 func get(txn *badger.Txn, key []byte) (value []byte, known bool, err error) {
+	known, err = look(txn, key, func(data []byte) error { value = slices.Clone(data); return nil })
+	return value, known, err
+}
+
+// look calls fn with a value, which is not to be used after it.
+func look(txn *badger.Txn, key []byte, fn func(value []byte) error) (known bool, err error) {
 	item, err := txn.Get(key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
-		return nil, false, nil
+		return false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read: %w", err)
+		return false, fmt.Errorf("read: %w", err)
 	}
-	value, err = item.ValueCopy(nil)
-	if err != nil {
-		return nil, false, fmt.Errorf("read: %w", err)
+	var failed error
+	if err := item.Value(func(value []byte) error { failed = fn(value); return nil }); err != nil {
+		return true, fmt.Errorf("read: %w", err)
 	}
-	return value, true, nil
+	return true, failed
 }
 
 // eachValue calls each with the rest of the key and a copy of the value of everything under a prefix, in key order.

@@ -23,15 +23,21 @@ type Lead struct {
 // leaves the list when a newer stamp of it is in time.
 func (s *Store) Leads() []Lead { return s.leads.list() }
 
-// observe lets the clock follow the stamps of a merged item.
-func (s *Store) observe(item crdt.Item) {
-	newest := crdt.HLC(0)
-	for _, cell := range item.Row.Cells {
-		newest = max(newest, cell.At)
+// observe lets the clock follow the stamps of merged items.
+func (s *Store) observe(items []crdt.Item) {
+	last := crdt.HLC(0)
+	for _, item := range items {
+		last = max(last, newest(item.Row))
 	}
-	if s.clock.Observe(newest) && s.leads.none() {
+	if s.clock.Observe(last) && s.leads.none() {
 		return // in time, as nearly always
 	}
+	for _, item := range items {
+		s.observeEach(item)
+	}
+}
+
+func (s *Store) observeEach(item crdt.Item) {
 	for _, cell := range item.Row.Cells {
 		followed := s.clock.Observe(cell.At)
 		lead := Lead{By: cell.By, Lead: s.clock.Lead(cell.At), Stamp: cell.At, Key: item.Key}
@@ -41,6 +47,15 @@ func (s *Store) observe(item crdt.Item) {
 				slog.String("key", item.Key.String()))
 		}
 	}
+}
+
+// newest is the highest stamp in a row.
+func newest(row crdt.Row) crdt.HLC {
+	last := crdt.HLC(0)
+	for _, cell := range row.Cells {
+		last = max(last, cell.At)
+	}
+	return last
 }
 
 // leads remembers the newest stamp of each writer that is ahead, and which were warned about in this run.
