@@ -60,10 +60,11 @@ func (s *Store) Count(prefix string) int {
 	return n
 }
 
-// CheckFiles reads bytes as a list of tables, as a table and as what is kept beside the rows.
+// CheckFiles reads bytes as a list of tables, as a table, as a block of the log and as what is kept beside the rows.
 func CheckFiles(data []byte) {
 	_ = wholeList(data)
 	_ = checkIndex(data)
+	_ = eachEntry(1, data, func(uint64, []byte) (bool, error) { return true, nil })
 	if swap, err := decodeSwap(data); err == nil {
 		if again := swap.encode(); string(again) != string(data) {
 			panic("a swap that changes when it is kept")

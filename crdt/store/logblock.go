@@ -19,7 +19,8 @@ import (
 //
 // When a row changes again, its entry is stale: the row says a higher number. It is left where it is until nothing in its
 // block counts any more, which is then deleted, or less than half, which is then written anew without it. So there are never more
-// stale entries than others, and each entry is written about twice in all.
+// stale entries than others, and each entry is written about twice in all. What is stale is known in memory, by a bit for each entry
+// of a block that has any, and found out again by Open.
 
 // blockBytes is from what size on no entry is added to a block: rewriting one stays cheap, and so does reading the part of one that a
 // pull begins in.
@@ -90,21 +91,33 @@ func addEntry[K crdt.Key | []byte](p *packedBlock, seq uint64, key K) {
 
 // eachEntry calls each with the entries of a block, in order, until it returns false.
 func eachEntry(first uint64, data []byte, each func(seq uint64, key []byte) (bool, error)) error {
-	seq, more := first, true
-	for at := 0; more && (at == 0 || at < len(data)); {
-		step, n := binary.Uvarint(data[at:])
-		size, m := binary.Uvarint(data[at+max(n, 0):])
-		begin := at + n + m
-		if n <= 0 || m <= 0 || size > uint64(len(data)-begin) || step == 0 && at > 0 || step >= blockSpan || seq+step-first >= blockSpan || seq+step < first {
-			return fmt.Errorf("log block %d: byte %d: %w", first, at, ErrCorrupt)
+	span := uint64(0)
+	for begin, more := true, true; more && (begin || len(data) > 0); begin = false {
+		step, key, rest, ok := cutEntry(data)
+		if !ok || step == 0 && !begin || step >= blockSpan-span || first+span+step < first {
+			return fmt.Errorf("log block %d: entry after %d: %w", first, first+span, ErrCorrupt)
 		}
-		seq, at = seq+step, begin+int(size)
+		span, data = span+step, rest
 		var err error
-		if more, err = each(seq, data[begin:at]); err != nil {
-			return fmt.Errorf("log entry %d: %w", seq, err)
+		if more, err = each(first+span, key); err != nil {
+			return fmt.Errorf("log entry %d: %w", first+span, err)
 		}
 	}
 	return nil
+}
+
+// cutEntry splits the first entry off a block.
+func cutEntry(data []byte) (step uint64, key, rest []byte, ok bool) {
+	step, n := binary.Uvarint(data)
+	if n <= 0 {
+		return 0, nil, nil, false
+	}
+	size, m := binary.Uvarint(data[n:])
+	if m <= 0 || size > uint64(len(data)-n-m) {
+		return 0, nil, nil, false
+	}
+	data = data[n+m:]
+	return step, data[:size], data[size:], true
 }
 
 // eachLogged calls each with the entries of the log from a number on, in order, stale ones too, until it returns false.

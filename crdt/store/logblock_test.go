@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -70,8 +71,12 @@ func TestStaleLogEntriesAreBounded(t *testing.T) {
 		merge(t, s.Store, one)
 		logIsBounded(t, s.Store, fmt.Sprint("after merge ", i))
 	}
+	// Each of these makes half of what is left in every block stale.
+	random := rand.New(rand.NewPCG(1, 2))
 	for i := range 50 {
-		merge(t, s.Store, rowsOf(100+3*i, crdt.HLC(2<<40+i))...)
+		in := rowsOf(300, crdt.HLC(2<<40+i))
+		random.Shuffle(len(in), func(i, j int) { in[i], in[j] = in[j], in[i] })
+		merge(t, s.Store, in[:150]...)
 		logIsBounded(t, s.Store, fmt.Sprint("after page ", i))
 	}
 	if known, gone := s.LogBlocks(); known > 300 || gone > known/2 {
@@ -79,10 +84,18 @@ func TestStaleLogEntriesAreBounded(t *testing.T) {
 	}
 }
 
-// Without space nothing is tidied, and what is left is right all the same; the next write that is taken tidies it.
+// Without space nothing is tidied, and what is left is right all the same, as after a power cut that took the tidying; the next
+// write that is taken tidies it, after a restart too.
 func TestLogIsTidiedWhenThereIsSpaceAgain(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) { tidiedLater(t, restart) })
+	}
+}
+
+func tidiedLater(t *testing.T, restart bool) {
 	free := int64(1 << 40)
-	s := openWith(t, t.TempDir(), store.Options{Free: func(string) (int64, error) { return free, nil }})
+	dir, o := t.TempDir(), store.Options{Free: func(string) (int64, error) { return free, nil }}
+	s := openWith(t, dir, o)
 	merge(t, s, rowsOf(100, 1<<40)...)
 	s.OnSync(func() { free = 0 })
 	merge(t, s, rowsOf(90, 1<<41)...)
@@ -95,9 +108,47 @@ func TestLogIsTidiedWhenThereIsSpaceAgain(t *testing.T) {
 	}
 	s.OnSync(func() { free = 1 << 40 })
 	free = 1 << 40
+	if restart {
+		closeStore(t, s)
+		s = openWith(t, dir, o)
+	}
 	set(t, s, row("other"), "a", "v")
 	if r, err := s.Verify(); err != nil || r.StaleLog != 0 {
 		t.Errorf("with space again: %+v, %v", r, err)
+	}
+}
+
+// The numbers begin anew, in a log of which nothing is known yet.
+func TestLogAfterAReset(t *testing.T) {
+	s := newClocked(t)
+	merge(t, s.Store, rowsOf(100, 1<<40)...)
+	merge(t, s.Store, rowsOf(30, 1<<41)...)
+	must(t, s.Reset())
+	for i := range crdt.HLC(5) {
+		merge(t, s.Store, rowsOf(int(120-20*i), 1<<40+i)...)
+		logIsBounded(t, s.Store, "after a reset")
+	}
+}
+
+// A row that was collected may leave stale entries; one that is missing for another reason is damage.
+func TestLogTellsACollectedRowFromALostOne(t *testing.T) {
+	s := newClocked(t)
+	merge(t, s.Store, rowsOf(3, 1<<40)...)
+	update(t, s.Store, func(tx *store.Tx) error { return tx.Delete(crdt.NewKey("models", "1")) })
+	if got := collect(t, s.Store, nil); got.Stable != 1 {
+		t.Fatalf("collected %+v", got)
+	}
+	logIsBounded(t, s.Store, "after collecting")
+	if r, err := s.Verify(); err != nil || r.StaleLog != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if got := all(t, s.Store); len(got) != 2 {
+		t.Errorf("%d rows are told", len(got))
+	}
+	set(t, s.Store, row("lost"), "a", "v")
+	s.Poke("r/"+string(row("lost")), nil)
+	if _, err := s.Since(0, 1000); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestMergeKeepsWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// Badger refuses transactions over 2.4 MB or 25,000 entries, of which a new row takes two.
+// Badger refuses transactions over 2.4 MB or 25,000 entries, of which a row takes one or two.
 func TestLargeMergesArePaged(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
@@ -204,5 +204,29 @@ func TestABadItemAmongManyChangesNothing(t *testing.T) {
 	items := append(rowsOf(80, 1<<40), crdt.Item{Key: "", Row: crdt.Row{Length: 1}})
 	if changed, err := s.Merge(items); !errors.Is(err, crdt.ErrMalformed) || len(changed) != 0 || s.Sequence() != 0 {
 		t.Errorf("%d rows changed, %v", len(changed), err)
+	}
+}
+
+// What is stored and does not decode is damage; what arrives and cannot be stored is the sender's mistake.
+func TestMergeTellsADamagedRowFromABadItem(t *testing.T) {
+	key := crdt.NewKey("models", "m")
+	for what, stored := range map[string]string{
+		"cut short":       "1234567",
+		"not a row":       "12345678\x01\xff",
+		"cells missing":   "12345678\x01\x82\x01\xa1",
+		"more at the end": "12345678\x01\x82\x01\xa0\x00",
+	} {
+		s := newClocked(t)
+		merge(t, s.Store, item(key, "a", remote(1, 2, "v")))
+		s.Poke("r/"+string(key), []byte(stored))
+		changed, err := s.Merge([]crdt.Item{item(key, "b", remote(1, 2, "v"))})
+		if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "models/m") || len(changed) != 0 {
+			t.Errorf("%s: %v, %v", what, changed, err)
+		}
+	}
+	s := newClocked(t)
+	merge(t, s.Store, item(key, "a", remote(1, 2, "v")))
+	if _, err := s.Merge([]crdt.Item{item(key, "", remote(1, 2, "v"))}); !errors.Is(err, crdt.ErrMalformed) || errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("a cell without a name: %v", err)
 	}
 }

@@ -77,6 +77,8 @@ func TestDamagedStoreIsSaidToBe(t *testing.T) {
 		{"log block of no bytes", map[string][]byte{"g/" + string(be(1)): {}}, nil},
 		{"log block cut short", map[string][]byte{"g/" + string(be(1)): {0, 3, 1, 'x'}}, nil},
 		{"log block with a number twice", map[string][]byte{"g/" + string(be(1)): bytes.Repeat(append([]byte{0, 2}, key...), 2)}, nil},
+		{"log block with numbers far apart", map[string][]byte{"g/" + string(be(1)): {0, 1, 'x', 255, 255, 255, 255, 15, 1, 'y'}}, nil},
+		{"log blocks that overlap", map[string][]byte{"g/" + string(be(1)): {0, 1, 'x', 4, 1, 'y'}, "g/" + string(be(3)): {0, 1, 'z'}}, nil},
 		{"log block with a number beyond all", map[string][]byte{"g/" + string(be(1)): append(append(bytes.Repeat([]byte{255}, 9), 1, 2), key...)}, nil},
 		{"row cut short", map[string][]byte{"r/" + string(key): {1}}, func(s *store.Store) error {
 			_, _, err := s.Get(key)
