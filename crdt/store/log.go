@@ -73,6 +73,9 @@ func (s *Store) SinceBut(seq uint64, maxBytes int, known Known) (Page, error) {
 // fill walks the log from p.Next to end. Once all is read, Next is end, so that a cursor reaches Sequence even when
 // the last entries are stale.
 func (p *Page) fill(txn *badger.Txn, end uint64, maxBytes int, has func(uint64, crdt.Item, []byte) bool) error {
+	if p.Next == end {
+		return nil // as nearly always; the block that the end is in need not be read
+	}
 	used := crdt.MessageOverhead
 	err := eachLogged(txn, p.Next+1, func(seq uint64, key crdt.Key) (bool, error) {
 		if seq > end {
