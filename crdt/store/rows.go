@@ -19,7 +19,7 @@ const (
 	largeValue = 1 << 20
 )
 
-// batch is one badger transaction being filled. It is the only thing that writes rows and the log.
+// batch is one badger transaction being filled. It is the only thing that writes rows and adds to the log.
 type batch struct {
 	store   *Store
 	txn     *badger.Txn
@@ -91,14 +91,14 @@ func (j *joined) join(digest crdt.DigestKey, item crdt.Item, record []byte) (err
 		j.logged, before = beUint64(record), record[numberBytes:]
 	}
 	j.had.Length, j.record, err = crdt.MergeEncoded(numberBytes, before, item.Row)
-	if err != nil {
-		if _, _, damage := parseRecord(item.Key, record); record != nil && damage != nil {
+	if err != nil && record != nil {
+		// Which of both is malformed?
+		if _, _, damage := parseRecord(item.Key, record); damage != nil {
 			return damage
 		}
-		return err
 	}
-	if j.record == nil {
-		return nil
+	if err != nil || j.record == nil {
+		return err
 	}
 	j.now.Length = max(j.had.Length, item.Row.Length)
 	after := j.record[numberBytes:]
