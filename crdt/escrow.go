@@ -19,23 +19,28 @@ const Burned ReplicaID = 0
 //	From == To     minted: made by the budget's steward for itself
 //	To == Spent    used by From
 //	To == Unspent  given back by From of what it had used
+//	To == Owed     spent by From without having had the rights
 //	otherwise      transferred
 type EscrowEntry struct {
 	From, To ReplicaID
 	Micros   uint64
 }
 
-// Spent and Unspent stand as the receivers of what was used, and of what of that was given back because a request cost less than
-// was reserved for it. No store has one of these IDs or Burned's.
+// Spent, Unspent and Owed stand as the receivers of what was used, of what of that was given back because a request cost less
+// than was reserved for it, and of what was spent beyond a store's rights. No store has one of these IDs or Burned's.
 const (
 	Spent   = ^ReplicaID(0)
 	Unspent = Spent - 1
+	Owed    = Spent - 2
 )
 
 // Escrow divides a hard budget among stores, so that each can spend its part without asking anybody, and all together never
 // spend more than was minted:
 //
-//	rights(i) = minted by i + transferred to i - transferred by i - used by i + given back by i
+//	rights(i) = minted by i + transferred to i - transferred by i - used by i + given back by i - owed by i
+//
+// What was spent without rights, because the budget was not hard or a request cost more than was reserved for it, makes the
+// rights of its spender negative: a debt, which others keep free for it until it is paid, see Debts.
 //
 // Cells join by the maximum. A store knows its own cells exactly and may lack what others gave it, so what it takes for
 // its rights is never too much. The zero Escrow is empty. It is not safe for use by several goroutines.
@@ -88,8 +93,46 @@ func (e *Escrow) usedBy(by ReplicaID) uint64 {
 	return used - min(used, e.cells[[2]ReplicaID{by, Unspent}])
 }
 
-// Overdraw counts what a request has cost beyond what was reserved for it: it was served, so it counts.
-func (e *Escrow) Overdraw(by ReplicaID, micros uint64) error { return e.grow(by, Spent, micros) }
+// Overdraw counts what was spent without being reserved: it was served, so it counts, by the rights of by as far as there are
+// any, the rest as owed.
+func (e *Escrow) Overdraw(by ReplicaID, micros uint64) error {
+	covered := min(micros, uint64(max(e.Rights(by), 0)))
+	if err := e.grow(by, Spent, covered); err != nil {
+		return err
+	}
+	return e.grow(by, Owed, micros-covered)
+}
+
+// Counted is what by has spent or reserved as far as the escrow tells.
+func (e *Escrow) Counted(by ReplicaID) uint64 {
+	return plusAtMost(e.usedBy(by), e.cells[[2]ReplicaID{by, Owed}])
+}
+
+// Debts is what each store lacks for what it spent without rights, as far as is known here; spent is what each has spent
+// in all. A store of which more is known to be spent than it has counted has not heard of the escrow yet, or never will. Who
+// has rights MUST leave as much of them alone: only so all together spend no more than was minted whoever is cut off. A store
+// that lacks rights and owes nothing was given some that are not known of here.
+func (e *Escrow) Debts(spent map[ReplicaID]uint64) map[ReplicaID]uint64 {
+	owes := map[ReplicaID]uint64{}
+	for cell, micros := range e.cells {
+		if cell[1] == Owed {
+			owes[cell[0]] = micros
+		}
+	}
+	for id, all := range spent {
+		if counted := e.Counted(id); all > counted {
+			owes[id] = plusAtMost(owes[id], all-counted)
+		}
+	}
+	debts := map[ReplicaID]uint64{}
+	for id, owed := range owes {
+		outside := spent[id] - min(spent[id], e.Counted(id))
+		if lacks := clamp(outside) - e.Rights(id); lacks > 0 {
+			debts[id] = min(owed, uint64(lacks))
+		}
+	}
+	return debts
+}
 
 func (e *Escrow) spend(from, to ReplicaID, micros uint64) error {
 	if rights := e.Rights(from); rights < 0 || micros > uint64(rights) {
@@ -139,7 +182,7 @@ func (e *Escrow) Total() uint64 {
 
 // Used is what all stores have used.
 func (e *Escrow) Used() uint64 {
-	used := uint64(0)
+	used := e.sum(func(c [2]ReplicaID) bool { return c[1] == Owed })
 	for cell := range e.cells {
 		if cell[1] == Spent {
 			used = plusAtMost(used, e.usedBy(cell[0]))

@@ -2,6 +2,7 @@ package crdt_test
 
 import (
 	"errors"
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -184,6 +185,29 @@ func FuzzDecodeFolds(f *testing.F) {
 		}
 		if diff := cmp.Diff(flat(&ab), flat(&ba)); diff != "" {
 			t.Fatal(diff)
+		}
+	})
+}
+
+// TestByStoreIsWhatWasFoldedToo: whether cells are folded, and what came since, makes no difference.
+func TestByStoreIsWhatWasFoldedToo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var plain, folding crdt.Spend
+		for range rapid.IntRange(0, 20).Draw(t, "entries") {
+			e := crdt.SpendEntry{Account: account, Micros: rapid.Uint64Range(1, 50).Draw(t, "micros"),
+				By: crdt.SpendID{Store: crdt.ReplicaID(rapid.IntRange(1, 3).Draw(t, "store")), Generation: rapid.Uint64Range(1, 2).Draw(t, "generation")}}
+			plain.Merge([]crdt.SpendEntry{e})
+			folding.Merge([]crdt.SpendEntry{e})
+			if rapid.Bool().Draw(t, "fold") {
+				folding.Fold(account)
+			}
+		}
+		sum := uint64(0)
+		for _, micros := range folding.ByStore(account) {
+			sum += micros
+		}
+		if got, want := folding.ByStore(account), plain.ByStore(account); !maps.Equal(got, want) || sum != plain.Total(account) {
+			t.Fatalf("%v, want %v, and %d in all", got, want, plain.Total(account))
 		}
 	})
 }

@@ -79,6 +79,19 @@ func (s *Spend) Total(a Account) uint64 {
 	return sum
 }
 
+// ByStore is what each store spent on an account, under all its generations.
+func (s *Spend) ByStore(a Account) map[ReplicaID]uint64 {
+	f := s.folds[a]
+	out := map[ReplicaID]uint64{}
+	for _, c := range f.cells {
+		out[c.By.Store] = plusAtMost(out[c.By.Store], c.Micros)
+	}
+	for by, micros := range s.cells[a] {
+		out[by.Store] = plusAtMost(out[by.Store], micros-min(micros, f.of(by)))
+	}
+	return out
+}
+
 // Entries returns the cells beside the folds in a fixed order.
 func (s *Spend) Entries() []SpendEntry {
 	var out []SpendEntry

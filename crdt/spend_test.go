@@ -2,6 +2,7 @@ package crdt_test
 
 import (
 	"errors"
+	"maps"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -78,6 +79,30 @@ func TestEscrowNeverOverspends(t *testing.T) {
 			t.Fatalf("minted %d, used %d, and %d are left", all.Minted(), all.Used(), sum)
 		}
 	})
+}
+
+func TestDebts(t *testing.T) {
+	var e crdt.Escrow
+	ok(t, e.Mint(1, 100))
+	ok(t, e.Transfer(1, 2, 30))
+	ok(t, e.Overdraw(2, 50))                                           // 20 of it without rights
+	ok(t, e.Overdraw(1, 10))                                           // of its own
+	e.Merge([]crdt.EscrowEntry{{From: 3, To: crdt.Spent, Micros: 40}}) // what it was given is not known
+	debts := func(spent map[crdt.ReplicaID]uint64, want map[crdt.ReplicaID]uint64) {
+		t.Helper()
+		if got := e.Debts(spent); !maps.Equal(got, want) {
+			t.Errorf("debts %v, want %v", got, want)
+		}
+	}
+	debts(nil, map[crdt.ReplicaID]uint64{2: 20})
+	// Store 4 has not counted what it spent, store 2 only some of it.
+	debts(map[crdt.ReplicaID]uint64{1: 10, 2: 55, 3: 40, 4: 7}, map[crdt.ReplicaID]uint64{2: 25, 4: 7})
+	ok(t, e.Transfer(1, 4, 7))
+	ok(t, e.Transfer(1, 2, 12))
+	debts(map[crdt.ReplicaID]uint64{2: 55, 4: 7}, map[crdt.ReplicaID]uint64{2: 13})
+	if e.Used() != 100 || e.Counted(2) != 50 || e.Rights(2) != -8 {
+		t.Errorf("used %d, %d by 2, which has rights of %d", e.Used(), e.Counted(2), e.Rights(2))
+	}
 }
 
 func TestEscrowCutsAndOverdrafts(t *testing.T) {

@@ -167,8 +167,9 @@ func (e *Escrow) give(generation uint64, ask escrowAsk) error {
 	if e.onDisk(a) < int64(want) {
 		e.putBack(a, 0)
 	}
+	kept := e.reserved(a, crdt.ReplicaID(ask.Store))
 	err := e.m.store.UpdateEscrow(a, func(self crdt.ReplicaID, es *crdt.Escrow) error {
-		rights := uint64(max(es.Rights(self), 0))
+		rights := uint64(max(es.Rights(self)-kept, 0))
 		if ask.Spare {
 			rights /= 2
 		}
@@ -191,7 +192,7 @@ func (e *Escrow) follow(a crdt.Account, total uint64) error {
 		return nil
 	}
 	if total > has {
-		return e.raise(a, total)
+		return errors.Join(e.raise(a, total), e.pay(a))
 	}
 	_, err := e.burnOwn(a, total)
 	return err

@@ -406,6 +406,37 @@ func TestABudgetMadeHardLater(t *testing.T) {
 	spendAll(2*hardTotal, 2*hardTotal-before)
 }
 
+// TestABudgetMadeSoftForAWhile: what is spent meanwhile is not spent once more when it is hard again, also when a box
+// that has rights hears of nobody any more then.
+func TestABudgetMadeSoftForAWhile(t *testing.T) {
+	t.Parallel()
+	boxes := newBoxes(t, 3)
+	mint(t, hardTotal, boxes...)
+	steward, others := stewardOf(t, boxes...)
+	if _, err := others[0].mesh.Escrow().Take(context.Background(), budget, hardTotal, hardTotal/4); err != nil {
+		t.Fatal(err)
+	}
+	const soft = hardTotal / 2
+	if err := others[1].store.RecordUsage(store.Usage{Record: []byte("u"), Charges: []store.Charge{{Account: budget, Micros: soft}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range boxes {
+		eventually(t, "all know what was spent", func() bool { return b.store.Spent(budget) == soft })
+	}
+	others[1].kill()
+	left := uint64(hardTotal - hardTotal/4 - soft)
+	taken := uint64(0)
+	eventually(t, "nearly all that is left can be spent", func() bool {
+		taken += takers(t, hardTotal, steward, others[0])
+		return taken >= left*9/10
+	})
+	others[1].start()
+	allLive(t, boxes...)
+	if taken += takers(t, hardTotal, boxes...); taken > left {
+		t.Errorf("%d spent of the %d that were left", taken, left)
+	}
+}
+
 // TestHostileQuestionsForRights: nothing is given to another store than the asker's, and
 // none of it stops the giver.
 func TestHostileQuestionsForRights(t *testing.T) {

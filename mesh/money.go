@@ -203,6 +203,9 @@ func (m *Mesh) mergeMoney(generation uint64, p peer.ID, part crdt.Money) error {
 	if rolledBack {
 		m.absence.setBack(p)
 	}
+	for _, e := range part.Escrows {
+		m.escrow.PayDebt(e.Account) // it may be news here that there is an escrow
+	}
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -16,6 +17,12 @@ import (
 )
 
 // The rights of a hard budget are divided among the boxes, see crdt.Escrow: each spends its own without asking anybody.
+//
+// What is spent while the budget is not hard counts all the same once its store knows of the escrow, see store.Charge: by the
+// rights of the box as far as there are any, beyond them as a debt. Everybody leaves as many rights alone as the others owe,
+// until that is paid: the steward pays when it mints, and the debtor asks as one does that is short. So however often a budget
+// is made hard and soft again, and whoever is cut off then, not more is spent of it than was minted, but for debts that have
+// not come here.
 //
 // What a box spends is counted as used on its disk before it is spent. It draws more than one request needs, so that few
 // requests wait for the disk: what is drawn and spent by nobody yet is loose. A crash loses the loose rights: they count
@@ -72,6 +79,20 @@ func (e *Escrow) onDisk(a crdt.Account) int64 {
 	rights, _ := e.m.store.Rights(a, e.m.store.ID())
 	return rights
 }
+
+// reserved is what this box leaves alone for what others owe, but for one of them.
+func (e *Escrow) reserved(a crdt.Account, but crdt.ReplicaID) int64 {
+	sum := uint64(0)
+	for id, debt := range e.m.store.Debts(a) {
+		if id != but {
+			sum = min(sum+debt, crdt.MaxAmount)
+		}
+	}
+	return int64(sum)
+}
+
+// free is what this box may spend, or give to some other that owes nothing, without asking anybody.
+func (e *Escrow) free(a crdt.Account) int64 { return e.Rights(a) - e.reserved(a, 0) }
 
 // Total is how large a hard budget is, as far as is known here, in micro-units.
 func (e *Escrow) Total(a crdt.Account) uint64 {
@@ -139,8 +160,8 @@ func (e *Escrow) Take(ctx context.Context, a crdt.Account, total, micros uint64)
 	taken := &Taken{e: e, account: a, micros: micros}
 	enough := false
 	p := e.use(a, func(p *purse) {
-		// What was overdrawn is owed by what is loose as well.
-		if enough = p.loose >= micros && e.onDisk(a)+int64(p.loose) >= int64(micros); enough {
+		// What was overdrawn, here or by others, is owed by what is loose as well.
+		if enough = p.loose >= micros && e.onDisk(a)+int64(p.loose)-e.reserved(a, 0) >= int64(micros); enough {
 			p.loose -= micros
 			taken.as = p.as
 			return
@@ -212,7 +233,8 @@ func (e *Escrow) draw(of *purse, t *Taken) error {
 	of.disk.Lock()
 	defer of.disk.Unlock()
 	a, micros := t.account, t.micros
-	if e.Rights(a) < int64(micros) {
+	kept := e.reserved(a, 0)
+	if e.Rights(a)-kept < int64(micros) {
 		return crdt.ErrRights
 	}
 	var had, drawn uint64
@@ -225,7 +247,7 @@ func (e *Escrow) draw(of *purse, t *Taken) error {
 				had = 0 // it was drawn under an identity that the store has left
 			}
 			self = id
-			rights := uint64(max(es.Rights(id), 0))
+			rights := uint64(max(es.Rights(id)-kept, 0))
 			drawn = max(micros-had, min(rights, micros-had+rights/drawShare))
 			return es.Use(id, drawn)
 		})
@@ -279,9 +301,20 @@ func (e *Escrow) Overdraw(a crdt.Account, micros uint64) error {
 
 // checkLow has peers asked in the background when this box has little left.
 func (e *Escrow) checkLow(a crdt.Account) {
-	if !e.low(a) {
-		return
+	if e.low(a) {
+		e.askLater(a)
 	}
+}
+
+// PayDebt has peers asked for rights in the background when this box has spent more of a budget than it had. It does
+// not wait.
+func (e *Escrow) PayDebt(a crdt.Account) {
+	if e.Rights(a) < 0 {
+		e.askLater(a)
+	}
+}
+
+func (e *Escrow) askLater(a crdt.Account) {
 	e.use(a, func(p *purse) { p.low = true })
 	wake(e.wake)
 }
@@ -343,8 +376,12 @@ func (e *Escrow) sweep(ctx context.Context, a crdt.Account) {
 		return
 	}
 	need := max(int64(e.share(a)/lowShare)-e.Rights(a), 0)
-	if _, err := e.ask(ctx, givers[0], escrowAsk{Need: min(uint64(need), crdt.MaxAmount), Spare: true}.of(a)); err != nil && ctx.Err() == nil {
+	gained, err := e.ask(ctx, givers[0], escrowAsk{Need: min(uint64(need), crdt.MaxAmount), Spare: true}.of(a))
+	if err != nil && ctx.Err() == nil {
 		e.m.log.Debug("no rights from a peer", "peer", givers[0].String(), "budget", a.Budget, "err", err)
+	}
+	if gained {
+		e.PayDebt(a) // the rest of it
 	}
 }
 
@@ -427,34 +464,58 @@ func (e *Escrow) Mint(ctx context.Context, a crdt.Account, total uint64) error {
 	if total > crdt.MaxAmount {
 		return fmt.Errorf("mint %d micro-units: %w", total, crdt.ErrTooLarge)
 	}
-	if e.Total(a) == total || e.m.steward() != e.m.self {
+	if e.m.steward() != e.m.self || e.Total(a) == total && e.reserved(a, 0) == 0 {
 		return nil
 	}
 	if err := e.m.AwaitMoney(ctx); err != nil {
 		return fmt.Errorf("mint: %w", err)
 	}
-	if e.Total(a) > total {
-		return e.burn(ctx, a, total)
+	err := e.raise(a, total)
+	if err == nil {
+		err = e.pay(a)
 	}
-	return e.raise(a, total)
+	if err != nil || e.Total(a) <= total {
+		return err
+	}
+	return e.burn(ctx, a, total)
 }
 
-// raise mints what is missing. What was spent before the budget was hard is in no escrow: it counts as used from the first
-// mint on, or it could be spent once more on each side of a cut.
+// raise mints what is missing.
 func (e *Escrow) raise(a crdt.Account, total uint64) error {
-	spent := e.m.store.Spent(a)
+	if e.Total(a) >= total {
+		return nil
+	}
 	err := e.m.store.UpdateEscrow(a, func(self crdt.ReplicaID, es *crdt.Escrow) error {
-		has := es.Total()
-		if has >= total {
-			return nil
-		}
-		if err := es.Mint(self, total-has); err != nil || has > 0 {
-			return err
-		}
-		return es.Overdraw(self, spent-min(spent, es.Used()))
+		return es.Mint(self, total-min(total, es.Total()))
 	})
 	if err != nil {
 		return fmt.Errorf("mint: %w", err)
+	}
+	return nil
+}
+
+// pay gives to all that owe what they lack, as far as this box has it. One that is away for good keeps it: what it spent
+// is spent.
+func (e *Escrow) pay(a crdt.Account) error {
+	if e.reserved(a, 0) == 0 {
+		return nil
+	}
+	e.putBack(a, 0)
+	debts := e.m.store.Debts(a)
+	err := e.m.store.UpdateEscrow(a, func(self crdt.ReplicaID, es *crdt.Escrow) error {
+		for _, to := range slices.Sorted(maps.Keys(debts)) {
+			now := min(debts[to], uint64(max(es.Rights(self), 0)))
+			if now == 0 || to == self {
+				continue
+			}
+			if err := es.Transfer(self, to, now); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("pay what others owe: %w", err)
 	}
 	return nil
 }
@@ -480,9 +541,10 @@ func (e *Escrow) burn(ctx context.Context, a crdt.Account, total uint64) error {
 // burnOwn burns what this box has, and says how much is still too much.
 func (e *Escrow) burnOwn(a crdt.Account, total uint64) (left uint64, err error) {
 	e.putBack(a, 0)
+	kept := e.reserved(a, 0)
 	err = e.m.store.UpdateEscrow(a, func(self crdt.ReplicaID, es *crdt.Escrow) error {
 		much := es.Total() - min(es.Total(), total)
-		now := min(much, uint64(max(es.Rights(self), 0)))
+		now := min(much, uint64(max(es.Rights(self)-kept, 0)))
 		left = much - now
 		if now == 0 {
 			return nil // of one that is overdrawn not even nothing can be taken

@@ -37,7 +37,7 @@ func (s *spenders) amount(label string) uint64 { return rapid.Uint64Range(0, 400
 func (s *spenders) take() {
 	m, n := s.one("taker"), s.amount("cost")
 	e := m.Escrow()
-	fits := e.Rights(s.account) >= int64(n)
+	fits := e.free(s.account) >= int64(n)
 	cut := e.Total(s.account) > s.total // the steward burns before it spends
 	taken, err := e.Take(context.Background(), s.account, s.total, n)
 	switch {
@@ -153,7 +153,7 @@ func (s *spenders) check() {
 	counted := map[crdt.ReplicaID]bool{}
 	for _, c := range known.Entries() {
 		for _, id := range []crdt.ReplicaID{c.From, c.To} {
-			if id != crdt.Spent && id != crdt.Unspent && id != crdt.Burned && !counted[id] {
+			if id < crdt.Owed && id != crdt.Burned && !counted[id] {
 				counted[id] = true
 				rights += known.Rights(id)
 			}

@@ -155,14 +155,12 @@ func (r rights) Take(ctx context.Context, a crdt.Account, budget, amount uint64)
 	if err != nil {
 		return nil, err
 	}
-	return func(used uint64) { r.warn(a, used, taken.Settle(used)) }, nil
+	return func(used uint64) {
+		if err := taken.Settle(used); err != nil {
+			r.log.Error("spending beyond what was reserved is not counted against a hard budget", "budget", a.Budget, "micros", used, "error", err)
+		}
+	}, nil
 }
 
-// Overdraw counts what was spent although nothing was taken for it.
-func (r rights) Overdraw(a crdt.Account, used uint64) { r.warn(a, used, r.escrow.Overdraw(a, used)) }
-
-func (r rights) warn(a crdt.Account, used uint64, err error) {
-	if err != nil {
-		r.log.Error("spending beyond what was reserved is not counted against a hard budget", "budget", a.Budget, "micros", used, "error", err)
-	}
-}
+// Spent has debts paid.
+func (r rights) Spent(a crdt.Account) { r.escrow.PayDebt(a) }

@@ -52,7 +52,7 @@ func (f *fakeRights) Take(_ context.Context, _ crdt.Account, _, n uint64) (func(
 	return func(used uint64) { f.settle(n, used) }, nil
 }
 
-func (f *fakeRights) Overdraw(_ crdt.Account, used uint64) { f.settle(0, used) }
+func (f *fakeRights) Spent(crdt.Account) {}
 
 func (f *fakeRights) settle(amount, used uint64) {
 	f.mu.Lock()

@@ -29,10 +29,12 @@ type Usage struct {
 	Charges []Charge
 }
 
-// Charge is one amount.
+// Charge is one amount. What is not Reserved counts in the account's escrow too, once this store knows of one: then, and
+// for what was spent until then when it hears of it.
 type Charge struct {
-	Account crdt.Account
-	Micros  uint64
+	Account  crdt.Account
+	Micros   uint64
+	Reserved bool // the escrow has counted it as used already, or will
 }
 
 // ledger is the money side of the store: spend cells, and the group commit that writes them with the usage records. What it
@@ -156,13 +158,18 @@ func (s *Store) writeUsages(entries []*entry) (n int, err error) {
 	b := s.begin()
 	defer b.discard()
 	next := s.ledger.next
-	grown := map[crdt.Account]uint64{}
+	grown, loose := map[crdt.Account]uint64{}, map[crdt.Account]uint64{}
 	for ; n < len(entries) && !b.full(); n++ {
 		if entries[n].err = s.ledger.charge(grown, entries[n].usage.Charges); entries[n].err != nil {
 			continue
 		}
 		if err := b.set(usageKey(next), entries[n].usage.Record); err != nil {
 			return 0, err
+		}
+		for _, c := range entries[n].usage.Charges {
+			if !c.Reserved {
+				loose[c.Account] += c.Micros
+			}
 		}
 		next++
 	}
@@ -178,11 +185,16 @@ func (s *Store) writeUsages(entries []*entry) (n int, err error) {
 		}
 		cells = append(cells, e)
 	}
+	owed, err := s.overdraw(b, loose)
+	if err != nil {
+		return 0, err
+	}
 	if err := b.commit(); err != nil {
 		return 0, err
 	}
 	s.ledger.mu.Lock()
 	s.ledger.takeSpend(cells, crdt.SpendFold{})
+	s.ledger.takeEscrow(owed)
 	s.ledger.next, s.ledger.day = next, day
 	s.ledger.mu.Unlock()
 	if len(cells) > 0 {

@@ -259,3 +259,47 @@ func TestMarksOfDaysStay(t *testing.T) {
 		t.Errorf("%d marks of the mesh that was left", got)
 	}
 }
+
+// TestSpendingCountsInTheEscrowOnce: what was not reserved, from when the store hears of the escrow on, and at once what it
+// spent before; and nobody who hears of it later takes it for a debt twice.
+func TestSpendingCountsInTheEscrowOnce(t *testing.T) {
+	dir := t.TempDir()
+	s, steward := open(t, dir), open(t, t.TempDir())
+	spend := func(micros uint64, reserved bool) {
+		t.Helper()
+		must(t, s.RecordUsage(store.Usage{Charges: []store.Charge{{Account: account, Micros: micros, Reserved: reserved}}}))
+	}
+	counted := func(want uint64, debt uint64) {
+		t.Helper()
+		e := s.Escrow(account)
+		if got := e.Counted(s.ID()); got != want {
+			t.Errorf("%d count, want %d", got, want)
+		}
+		mergeMoney(t, steward, everything(s))
+		if got := steward.Debts(account)[s.ID()]; got != debt {
+			t.Errorf("a debt of %d, want %d", got, debt)
+		}
+		if d := s.Debts(account); len(d) > 0 {
+			t.Errorf("it leaves rights alone for itself or nobody: %v", d)
+		}
+	}
+	spend(30, false)
+	counted(0, 0) // nobody has minted
+	must(t, steward.UpdateEscrow(account, func(self crdt.ReplicaID, e *crdt.Escrow) error { return e.Mint(self, 100) }))
+	counted(0, 30)
+	mergeMoney(t, s, everything(steward))
+	counted(30, 30)
+	must(t, steward.UpdateEscrow(account, func(self crdt.ReplicaID, e *crdt.Escrow) error { return e.Transfer(self, s.ID(), 50) }))
+	mergeMoney(t, s, everything(steward))
+	must(t, s.UpdateEscrow(account, func(self crdt.ReplicaID, e *crdt.Escrow) error { return e.Use(self, 10) }))
+	spend(10, true)
+	spend(15, false)
+	counted(55, 5)
+	closeStore(t, s)
+	s = open(t, dir)
+	spend(1, false)
+	counted(56, 6)
+	if s.Spent(account) != 56 {
+		t.Errorf("%d spent", s.Spent(account))
+	}
+}

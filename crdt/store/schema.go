@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
 	"github.com/dgraph-io/badger/v4"
@@ -174,7 +173,7 @@ func (s *Store) random() (uint64, error) {
 		if _, err := io.ReadFull(s.entropy, buf[:]); err != nil {
 			return 0, fmt.Errorf("draw an ID: %w", err)
 		}
-		if id := binary.BigEndian.Uint64(buf[:]); id != 0 && id < math.MaxUint64-1 {
+		if id := binary.BigEndian.Uint64(buf[:]); id != 0 && id < uint64(crdt.Owed) {
 			return id, nil
 		}
 	}

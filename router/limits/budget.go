@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"llmgw/crdt"
@@ -158,15 +159,20 @@ func (l *Limiter) takeRights(ctx context.Context, g *Grant) *Refusal {
 	return nil
 }
 
-// giveRights ends what takeRights took: used of it was spent. What was spent of a
-// hard budget without any of it having been taken is told, too.
+// giveRights ends what takeRights took: used of it was spent. What was spent without
+// any of it having been taken is told, too.
 func (g *Grant) giveRights(all []aside, used map[catalog.Unit]uint64) {
 	for _, a := range all {
 		switch spent := used[a.budget.Unit]; {
 		case a.settle != nil:
 			a.settle(spent)
-		case a.budget.Hard && spent > 0 && g.l.cfg.Rights != nil:
-			g.l.cfg.Rights.Overdraw(a.account, spent)
+		case spent > 0 && g.l.cfg.Rights != nil:
+			g.l.cfg.Rights.Spent(a.account)
 		}
 	}
+}
+
+// tookRights says whether rights were taken for what is spent of an account.
+func (g *Grant) tookRights(a crdt.Account) bool {
+	return slices.ContainsFunc(g.aside, func(s aside) bool { return s.account == a && s.settle != nil })
 }

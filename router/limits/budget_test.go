@@ -2,6 +2,7 @@ package limits
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -135,6 +136,31 @@ func TestHardBudgetsNeedRights(t *testing.T) {
 	}
 	if left := b.holds(); len(left) > 0 {
 		t.Errorf("still held: %v", left)
+	}
+}
+
+// What a request spends is counted by whom it took rights from, and by the ledger when it took none: as the budget was when
+// the request came, whatever it is when it ends.
+func TestABudgetThatChangesWhileRequestsRun(t *testing.T) {
+	rights := &purse{left: 1000}
+	b := newBench(func(c *Config) { c.Rights = rights })
+	soft := b.keyOf(budget(catalog.PeriodMonth, catalog.UnitTokens, 10_000), catalog.Rules{}, catalog.Rules{})
+	hard := soft
+	hard.Rules = budget(catalog.PeriodMonth, catalog.UnitTokens, 10_000)
+	hard.Rules.Budgets[0].Hard = true
+	account := AccountOf(LevelKey, "k", catalog.UnitTokens, catalog.PeriodMonth, b.now())
+	ends := b.must(t, hard, 100, 0) // while it is soft
+	b.must(t, soft, 300, 0).Settle(used(300, 0))
+	ends.Settle(used(100, 0))
+	ends = b.must(t, soft, 500, 0) // while it is hard again
+	b.must(t, hard, 200, 0).Settle(used(200, 50))
+	ends.Settle(used(500, 0))
+	b.Close()
+	if b.ledger.spent[account] != 1150 || b.ledger.reserved[account] != 350 {
+		t.Errorf("spent %d, of which %d were reserved; want 1150 and 350", b.ledger.spent[account], b.ledger.reserved[account])
+	}
+	if rights.left != 700 || rights.over != 50 || !slices.Equal(rights.spent, []crdt.Account{account, account}) {
+		t.Errorf("%d left, %d overdrawn, without rights on %v; want 700, 50 and two on %v", rights.left, rights.over, rights.spent, account)
 	}
 }
 

@@ -17,14 +17,18 @@ import (
 
 // ledger keeps charges in memory; hold lets writes wait, err has them fail.
 type ledger struct {
-	mu      sync.Mutex
-	spent   map[crdt.Account]uint64
-	records []Record
-	err     error
-	hold    chan struct{}
+	mu    sync.Mutex
+	spent map[crdt.Account]uint64
+	// reserved is what of that was.
+	reserved map[crdt.Account]uint64
+	records  []Record
+	err      error
+	hold     chan struct{}
 }
 
-func newLedger() *ledger { return &ledger{spent: map[crdt.Account]uint64{}} }
+func newLedger() *ledger {
+	return &ledger{spent: map[crdt.Account]uint64{}, reserved: map[crdt.Account]uint64{}}
+}
 
 func (l *ledger) RecordUsage(u store.Usage) error {
 	if l.hold != nil {
@@ -42,6 +46,9 @@ func (l *ledger) RecordUsage(u store.Usage) error {
 	l.records = append(l.records, r)
 	for _, c := range u.Charges {
 		l.spent[c.Account] += c.Micros
+		if c.Reserved {
+			l.reserved[c.Account] += c.Micros
+		}
 	}
 	return nil
 }
@@ -54,9 +61,10 @@ func (l *ledger) Spent(a crdt.Account) uint64 {
 
 // purse is Rights of one amount.
 type purse struct {
-	mu   sync.Mutex
-	left uint64
-	over uint64
+	mu    sync.Mutex
+	left  uint64
+	over  uint64
+	spent []crdt.Account // without rights
 }
 
 func (p *purse) Take(_ context.Context, _ crdt.Account, _, amount uint64) (func(uint64), error) {
@@ -69,7 +77,11 @@ func (p *purse) Take(_ context.Context, _ crdt.Account, _, amount uint64) (func(
 	return func(used uint64) { p.settle(amount, used) }, nil
 }
 
-func (p *purse) Overdraw(_ crdt.Account, used uint64) { p.settle(0, used) }
+func (p *purse) Spent(a crdt.Account) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spent = append(p.spent, a)
+}
 
 func (p *purse) settle(amount, used uint64) {
 	p.mu.Lock()

@@ -51,8 +51,9 @@ type Rights interface {
 	// error means that none is left within reach; nothing is set aside then. settle
 	// is called once, when used of it, or more, was spent.
 	Take(ctx context.Context, a crdt.Account, budget, amount uint64) (settle func(used uint64), err error)
-	// Overdraw counts what was spent without any of it having been taken.
-	Overdraw(a crdt.Account, used uint64)
+	// Spent tells that something was spent of which nothing was taken: the ledger has
+	// counted it, and there may be a debt to pay if the budget is hard somewhere, or was.
+	Spent(a crdt.Account)
 }
 
 // Asker carries a question to a head and its answer back; Answer is called there.

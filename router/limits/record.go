@@ -117,7 +117,8 @@ func (g *Grant) charges(r Record) []store.Charge {
 			}
 			for _, p := range catalog.Periods() {
 				if _, set := s.rules.Budget(p, u.unit); set || p != catalog.PeriodDay {
-					out = append(out, store.Charge{Account: AccountOf(s.level, s.id, u.unit, p, g.at), Micros: u.amount})
+					a := AccountOf(s.level, s.id, u.unit, p, g.at)
+					out = append(out, store.Charge{Account: a, Micros: u.amount, Reserved: g.tookRights(a)})
 				}
 			}
 		}
