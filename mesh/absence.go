@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -74,6 +75,7 @@ type counterpart struct {
 	at     time.Time    // when it said so
 	served uint64       // how far this process has sent the log that it started with
 	blocks int          // deletions kept for its sake
+	moved  bool         // its mere word has moved this box's store to a new identity
 }
 
 // terms is what a meeting of two boxes allows.
@@ -174,6 +176,9 @@ func (a *absence) copied(p peer.ID, h hello) error {
 	if h.Store != uint64(a.m.store.ID()) && h.Index != a.m.store.IndexID() {
 		return nil
 	}
+	if !a.believes(p) {
+		return errOwnStore
+	}
 	if err := a.m.store.Rotate(); err != nil {
 		return fmt.Errorf("leave a store identity that is in use twice: %w", err)
 	}
@@ -185,6 +190,24 @@ func (a *absence) copied(p peer.ID, h hello) error {
 	})
 	a.m.spread()
 	return nil
+}
+
+// errOwnStore: a peer that was believed once says again that it writes under the identity of this box's store.
+var errOwnStore = errors.New("it passes off this box's store as its own")
+
+// believes says whether what p says of this box's own store, and cannot prove, is to move that to a new identity: once for
+// each peer while this process runs. Of a store that was copied or set back all others learn the new identity then, so who
+// says so again is wrong.
+func (a *absence) believes(p peer.ID) bool {
+	a.mu.Lock()
+	c := a.of(p)
+	again := c.moved
+	c.moved = true
+	a.mu.Unlock()
+	if again {
+		a.m.warden.offence(p, offenceStore)
+	}
+	return !again
 }
 
 // served notes what p is about to get of the log.
@@ -200,16 +223,23 @@ func (a *absence) served(p peer.ID, page store.Page) {
 
 // acknowledged takes in how far p has this box's log. A place that the log had not
 // reached when this process started, and that p did not get from it since, is from a
-// past that this disk has lost.
+// past that this disk has lost, when p can prove that it got it; else it is made up.
 func (a *absence) acknowledged(p peer.ID, c store.Cursor) error {
 	a.mu.Lock()
 	known := a.of(p)
-	if c.IndexID == a.index && c.Seq > max(a.begun, known.served) {
-		c.Seq = math.MaxUint64 // however much was written meanwhile
-	} else {
+	unknown := c.IndexID == a.index && c.Seq > max(a.begun, known.served) ||
+		c.IndexID == a.m.store.IndexID() && c.Seq > a.m.store.Sequence()
+	if !unknown {
 		known.acked, known.at = c, a.m.now()
 	}
 	a.mu.Unlock()
+	if unknown && !a.m.proofs.holds(p, c) {
+		a.m.warden.offence(p, offenceCursor)
+		return nil
+	}
+	if unknown {
+		c.Seq = math.MaxUint64 // however much was written meanwhile
+	}
 	lost, err := a.m.store.NoteAck(c)
 	if err != nil || !lost {
 		return err
@@ -223,7 +253,7 @@ func (a *absence) setBack(p peer.ID) {
 	a.now.Store(tooLong)
 	a.m.log.Error("THIS BOX'S DISK WAS SET BACK OR COPIED: others know more of what it wrote than it does. Its store goes on under a new identity, with the state of another box", "peer", p.String())
 	a.m.events.note(a.m.now(), "", Alarm{
-		Kind: AlarmRolledBack, Text: "this box's disk was set back to an earlier state, or is in use twice; its store goes on under a new identity",
+		Kind: AlarmRolledBack, Text: fmt.Sprintf("this box's disk was set back to an earlier state, or is in use twice, as %s knows more of it; its store goes on under a new identity", a.m.nameOf(p.String())),
 		Fix: "nothing, if an old image was put back on purpose; else check the disk, and whether a copy of this box runs",
 	})
 	a.m.changes.notify()

@@ -179,15 +179,20 @@ func TestAcknowledgementsOfAPastThatIsLost(t *testing.T) {
 		served uint64 // beyond the log at the start
 		ack    int64  // the same
 		other  bool   // of another log
+		proof  string // whose
 		lost   bool
+		lie    bool
 	}{
-		"nothing":                    {0, -1 << 40, false, false},
-		"all of the start":           {0, 0, false, false},
-		"what it was sent":           {5, 5, false, false},
-		"less than it was sent":      {5, 3, false, false},
-		"more than it was sent":      {5, 6, false, true},
-		"more than was ever written": {0, 1 << 40, false, true},
-		"of another log":             {0, 1 << 40, true, false},
+		"nothing":                      {0, -1 << 40, false, "", false, false},
+		"all of the start":             {0, 0, false, "", false, false},
+		"what it was sent":             {5, 5, false, "", false, false},
+		"less than it was sent":        {5, 3, false, "", false, false},
+		"more than it was sent":        {5, 6, false, "own", true, false},
+		"more than was ever written":   {0, 1 << 40, false, "own", true, false},
+		"of another log":               {0, 1 << 40, true, "own", false, false},
+		"more than it can prove":       {5, 6, false, "", false, true},
+		"more than can be, and proves": {0, 1 << 40, false, "of a place before", false, true},
+		"what another one was sent":    {5, 6, false, "another's", false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := bareMesh(t, "a")
@@ -210,8 +215,19 @@ func TestAcknowledgementsOfAPastThatIsLost(t *testing.T) {
 			if c.other {
 				ack.IndexID++
 			}
+			switch c.proof {
+			case "own":
+				ack.Proof = m.proofs.of(p, ack.IndexID, ack.Seq)
+			case "another's":
+				ack.Proof = m.proofs.of(peerOf(t, 2), ack.IndexID, ack.Seq)
+			case "of a place before":
+				ack.Proof = m.proofs.of(p, ack.IndexID, ack.Seq-1)
+			}
 			if err := m.absence.acknowledged(p, ack); err != nil {
 				t.Fatal(err)
+			}
+			if told := m.alarmsOf(AlarmMisbehaving); (len(told) > 0) != c.lie || c.lie && (m.absence.acks(m.view.Load().roster)[p.String()] == ack) {
+				t.Errorf("misbehaving: %q", told)
 			}
 			lost := m.store.ID() != id
 			if lost != c.lost || m.absence.overdue() != c.lost || (len(m.alarmsOf(AlarmRolledBack)) > 0) != c.lost {

@@ -192,16 +192,8 @@ func FuzzPeerByHand(f *testing.F) {
 
 // FuzzCursor: whatever a peer says of the own log, the store goes on.
 func FuzzCursor(f *testing.F) {
-	s, err := store.Open("", store.Options{Disk: store.NewDisk()})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(func() { s.Close() })
-	m := &Mesh{store: s, self: peer.ID("self")}
-	m.cfg.setDefaults()
-	m.log = m.cfg.Log
-	m.links, m.puller = newLinkSet(m), newPuller(m)
-	m.absence = newAbsence(m)
+	m := bareMesh(f, "self")
+	s := m.store
 	f.Add(uint64(0), uint64(0), int64(0), uint8(0))
 	f.Add(s.IndexID(), uint64(1<<40), int64(1<<40), uint8(tooLong))
 	f.Fuzz(func(t *testing.T, index, seq uint64, uptime int64, away uint8) {

@@ -170,6 +170,7 @@ type Mesh struct {
 	unread   unreadStreams
 	clones   *cloneWatch
 	absence  *absence
+	proofs   proofs
 	warden   *warden
 	lan      toggle
 	dht      toggle
@@ -253,6 +254,7 @@ func newMesh(cfg Config) (*Mesh, error) {
 	m.clones = newCloneWatch(m)
 	m.warden = newWarden(m)
 	m.absence = newAbsence(m)
+	m.proofs = newProofs(cfg.Key)
 	m.counts, err = newCounters(cfg.Metrics)
 	return m, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -199,6 +200,9 @@ func (m *Mesh) mergeMoney(generation uint64, p peer.ID, part crdt.Money) error {
 	if m.view.Load().generation != generation {
 		return errMeshReplaced
 	}
+	if m.store.Passes(part) && !m.absence.believes(p) {
+		part = withoutStore(part, m.store.ID())
+	}
 	rolledBack, err := m.store.MergeMoney(part)
 	if rolledBack {
 		m.absence.setBack(p)
@@ -207,6 +211,22 @@ func (m *Mesh) mergeMoney(generation uint64, p peer.ID, part crdt.Money) error {
 		m.escrow.PayDebt(e.Account) // it may be news here that there is an escrow
 	}
 	return err
+}
+
+// withoutStore leaves out what one store counted.
+func withoutStore(m crdt.Money, id crdt.ReplicaID) (out crdt.Money) {
+	for _, f := range m.Folds {
+		out.Spend = append(out.Spend, f.Entries()...)
+	}
+	out.Spend = slices.DeleteFunc(append(out.Spend, m.Spend...), func(e crdt.SpendEntry) bool { return e.By.Store == id })
+	for _, p := range m.Escrows {
+		for _, c := range p.Cells {
+			if c.From != id {
+				out.AddEscrow(p.Account, c)
+			}
+		}
+	}
+	return out
 }
 
 // told is what the first page of an answer says.

@@ -8,8 +8,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-
-	"llmgw/crdt/store"
 )
 
 // errOverdue: what this box writes goes out once it has caught up.
@@ -109,7 +107,7 @@ func (m *Mesh) offerOver(s *stream) error {
 	if ack.Seq < want {
 		return fmt.Errorf("peer has %d of %d rows", ack.Seq, want)
 	}
-	return m.absence.acknowledged(s.peer(), store.Cursor{IndexID: index, Seq: ack.Seq})
+	return m.absence.acknowledged(s.peer(), cursorOf(index, ack.Seq, ack.Proof))
 }
 
 // takeOffer pulls over the stream on which the offer came, then acknowledges.
@@ -133,5 +131,5 @@ func (m *Mesh) takeOffer(s *stream, ask syncAsk) error {
 	if err != nil {
 		return fmt.Errorf("read cursor: %w", err)
 	}
-	return m.writeSync(s, syncAck{Seq: cursor.Seq})
+	return m.writeSync(s, syncAck{Seq: cursor.Seq, Proof: cursor.Proof[:]})
 }

@@ -94,7 +94,7 @@ func (p *pulling) ask() error {
 	if err != nil {
 		return fmt.Errorf("read cursor: %w", err)
 	}
-	ask.Index, ask.Seq = cursor.IndexID, cursor.Seq
+	ask.Index, ask.Seq, ask.Proof = cursor.IndexID, cursor.Seq, cursor.Proof[:]
 	if p.into != nil {
 		ask.Seq = 0
 	} else if !ask.Membership && cursor.IndexID != p.index {
@@ -154,7 +154,7 @@ func (p *pulling) begin(first syncPage) error {
 		return nil
 	}
 	index := p.m.store.IndexID()
-	err := p.m.absence.acknowledged(p.s.peer(), store.Cursor{IndexID: first.KnownIndex, Seq: first.KnownSeq})
+	err := p.m.absence.acknowledged(p.s.peer(), cursorOf(first.KnownIndex, first.KnownSeq, first.KnownProof))
 	if err == nil && p.m.store.IndexID() != index {
 		return errRolledBack // what to ask for is another question now
 	}
@@ -177,7 +177,7 @@ func (p *pulling) take(page syncPage) error {
 	if page.Members || page.Next == 0 || !p.terms.take {
 		return nil
 	}
-	return p.m.keepCursor(p, store.Cursor{IndexID: page.Index, Seq: page.Next})
+	return p.m.keepCursor(p, cursorOf(page.Index, page.Next, page.Proof))
 }
 
 func (p *pulling) merge(items []crdt.Item) (refused int, err error) {

@@ -87,7 +87,9 @@ func await(done, moved <-chan struct{}, deadline time.Time) error {
 func (s *stream) meet() {
 	h, err := readHello(s.Stream)
 	if err == nil && s.m.view.Load().roster.active(s.peer()) {
-		s.m.authors.learn(s.peer(), crdt.ReplicaID(h.Store))
+		if crdt.ReplicaID(h.Store) != s.m.store.ID() { // else see absence.copied
+			s.m.authors.learn(s.peer(), crdt.ReplicaID(h.Store))
+		}
 		s.m.absence.heard(s.peer(), h)
 	}
 	s.mu.Lock()

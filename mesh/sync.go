@@ -49,6 +49,8 @@ type syncAsk struct {
 	Sums []byte `cbor:"9,keyasint,omitempty"`
 	// Known, of askPull, says what the asker has although it never pulled it from here.
 	Known *syncKnown `cbor:"10,keyasint,omitempty"`
+	// Proof, of askPull, is what came with Seq.
+	Proof []byte `cbor:"11,keyasint,omitempty"`
 }
 
 // syncKnown is what a comparison of digests told: all present rows are the same but for
@@ -76,7 +78,15 @@ func (k *syncKnown) of(index uint64) store.Known {
 	return out
 }
 
-func (a syncAsk) cursor() store.Cursor { return store.Cursor{IndexID: a.Index, Seq: a.Seq} }
+func (a syncAsk) cursor() store.Cursor { return cursorOf(a.Index, a.Seq, a.Proof) }
+
+func cursorOf(index, seq uint64, proof []byte) store.Cursor {
+	c := store.Cursor{IndexID: index, Seq: seq}
+	if len(proof) == len(c.Proof) {
+		c.Proof = [16]byte(proof)
+	}
+	return c
+}
 
 // syncPage is one answer to a pull. The first one is empty but for what the two have
 // to tell each other before any row changes hands. Membership rows come next and
@@ -97,11 +107,15 @@ type syncPage struct {
 	Away bool `cbor:"8,keyasint,omitempty"`
 	// Money, of the first page, is what the sender knows of spending.
 	Money *moneyTold `cbor:"9,keyasint,omitempty"`
+	// Proof is kept with Next, and KnownProof is what came with KnownSeq: see proofs.
+	Proof      []byte `cbor:"10,keyasint,omitempty"`
+	KnownProof []byte `cbor:"11,keyasint,omitempty"`
 }
 
 // syncAck ends an offer.
 type syncAck struct {
-	Seq uint64 `cbor:"1,keyasint"` // of the offering side's log, on the other's disk
+	Seq   uint64 `cbor:"1,keyasint"` // of the offering side's log, on the other's disk
+	Proof []byte `cbor:"2,keyasint,omitempty"`
 }
 
 // serveSync answers one pull or takes one offer.
@@ -210,6 +224,7 @@ func (m *Mesh) beginAnswer(s *stream, ask syncAsk) (give bool, err error) {
 	money := m.money.told()
 	return give, m.writeSync(s, syncPage{
 		Index: m.store.IndexID(), More: true, KnownIndex: known.IndexID, KnownSeq: known.Seq, Away: !give, Money: &money,
+		KnownProof: known.Proof[:],
 	})
 }
 
@@ -227,7 +242,8 @@ func (m *Mesh) sendPage(s *stream, page store.Page) error {
 		}
 		frame := syncPage{Index: page.IndexID, Items: raw, More: true}
 		if i == len(parts)-1 {
-			frame.Next, frame.More = page.Next, page.More
+			proof := m.proofs.of(s.peer(), page.IndexID, page.Next)
+			frame.Next, frame.More, frame.Proof = page.Next, page.More, proof[:]
 		}
 		if err := m.writeSync(s, frame); err != nil {
 			return err

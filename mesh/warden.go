@@ -22,6 +22,8 @@ const (
 	offenceWriter      = "other_cells" // gossip with cells of another writer
 	offenceRows        = "wrong_rows"  // rows that their signer may not write
 	offenceSignature   = "bad_signature"
+	offenceCursor      = "made_up_cursor" // a place in this box's log that it never gave out
+	offenceStore       = "own_store"      // what only this box's own store can be, or have written
 )
 
 var offenceWords = map[string]string{
@@ -32,6 +34,8 @@ var offenceWords = map[string]string{
 	offenceWriter:      "publishes cells that another box wrote",
 	offenceRows:        "passes on membership rows that do not hold",
 	offenceSignature:   "passes on messages with a signature that does not hold",
+	offenceCursor:      "says that it has more of this box's log than it was given",
+	offenceStore:       "passes off this box's store as its own, or tells of spending by this box that there was not",
 }
 
 // allowance is a token bucket: burst at once, then rate a second.

@@ -128,6 +128,7 @@ func logged(txn *badger.Txn, c change) (item crdt.Item, encoded []byte, stale bo
 type Cursor struct {
 	IndexID uint64 // of the peer's store; another one means that Seq is worth nothing
 	Seq     uint64
+	Proof   [16]byte // by which the peer knows again that it gave this out; zero: none
 }
 
 // Cursor returns how far the peer's log was pulled; the zero Cursor when it never was.
@@ -138,10 +139,11 @@ func (s *Store) Cursor(peer string) (Cursor, error) {
 		if err != nil || !known {
 			return err
 		}
-		if len(value) != 16 {
+		if len(value) != 16 && len(value) != 32 { // without a proof, and with one
 			return fmt.Errorf("%d bytes: %w", len(value), ErrCorrupt)
 		}
 		c = Cursor{IndexID: binary.BigEndian.Uint64(value), Seq: binary.BigEndian.Uint64(value[8:])}
+		copy(c.Proof[:], value[16:])
 		return nil
 	})
 	if err != nil {
@@ -168,6 +170,8 @@ func (s *Store) SetCursor(peer string, c Cursor) error {
 	return nil
 }
 
-func (c Cursor) encode() []byte { return append(number(c.IndexID), number(c.Seq)...) }
+func (c Cursor) encode() []byte {
+	return append(append(number(c.IndexID), number(c.Seq)...), c.Proof[:]...)
+}
 
 func cursorKey(peer string) []byte { return []byte(cursorPrefix + peer) }

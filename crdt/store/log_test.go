@@ -127,7 +127,7 @@ func TestCursorsAreKept(t *testing.T) {
 	if c, err := s.Cursor("peer"); err != nil || c != (store.Cursor{}) {
 		t.Errorf("unknown peer: %+v, %v", c, err)
 	}
-	want := store.Cursor{IndexID: 1<<63 + 5, Seq: 9}
+	want := store.Cursor{IndexID: 1<<63 + 5, Seq: 9, Proof: [16]byte{1, 15: 16}}
 	if err := s.SetCursor("peer", want); err != nil {
 		t.Fatal(err)
 	}

@@ -214,6 +214,23 @@ func (s *Store) MergeMoney(m crdt.Money) (rolledBack bool, err error) {
 	return rolledBack, nil
 }
 
+// Passes says whether m has more of this store's own counts than the store itself, by which MergeMoney would give it another
+// identity.
+func (s *Store) Passes(m crdt.Money) bool {
+	self := s.ID()
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	l := &s.ledger
+	return slices.ContainsFunc(m.Spend, func(e crdt.SpendEntry) bool { return e.By == l.by && e.Micros > l.spend.Of(e.Account, e.By) }) ||
+		slices.ContainsFunc(m.Folds, func(f crdt.SpendFold) bool { return passes(f, l.by, l.spend.Of(f.Account, l.by)) }) ||
+		slices.ContainsFunc(m.Escrows, func(p crdt.EscrowPart) bool {
+			e := l.escrows[p.Account]
+			return slices.ContainsFunc(p.Cells, func(c crdt.EscrowEntry) bool {
+				return c.From == self && (e == nil && c.Micros > 0 || e != nil && c.Micros > e.Of(c.From, c.To))
+			})
+		})
+}
+
 // mergeCells writes all cells in as many transactions as it takes. The caller holds writer.
 func (s *Store) mergeCells(m crdt.Money) (rolledBack bool, err error) {
 	for spend := m.Spend; len(spend) > 0; {
