@@ -27,7 +27,8 @@ type escrowAsk struct {
 	Need   uint64 `cbor:"5,keyasint,omitempty"` // micro-units, for a request that waits
 	// Spare says that nothing waits: the giver keeps at least as much as it gives.
 	Spare bool `cbor:"6,keyasint,omitempty"`
-	// Total is how large the budget is set to be: asked of the steward, who mints.
+	// Total is how large the budget is set to be by the asker's catalog, when the steward is asked, who mints by its own; 0: it
+	// does not matter.
 	Total uint64 `cbor:"7,keyasint,omitempty"`
 }
 
@@ -51,29 +52,70 @@ func (a escrowAsk) check() error {
 // escrowAnswer has all cells of the account that the giver writes, as they are on its disk: crdt.EncodeMoney.
 type escrowAnswer struct {
 	Cells []byte `cbor:"1,keyasint,omitempty"`
+	// Differs says that nothing is given, for the giver's catalog has the budget as large as Total.
+	Differs bool   `cbor:"2,keyasint,omitempty"`
+	Total   uint64 `cbor:"3,keyasint,omitempty"`
 }
 
 // errNoGift: the giver has nothing to give.
 var errNoGift = errors.New("no rights to give")
 
-// ask has a peer give rights to this box. It says whether there are more than before.
+// totalsError: asker and steward have a budget in different sizes, as one of them has not heard of a change yet.
+type totalsError struct{ asker, steward uint64 }
+
+func (e *totalsError) Error() string {
+	return fmt.Sprintf("the budget is %d micro-units by the asker's catalog and %d by the steward's", e.asker, e.steward)
+}
+
+// ask has a peer give rights to this box. It says whether there are more than before. Where the two do not agree how large
+// the budget is both pull from each other, and it asks once more.
 func (e *Escrow) ask(ctx context.Context, p peer.ID, ask escrowAsk) (gained bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, escrowWait)
 	defer cancel()
+	before := e.Rights(ask.account())
+	err = e.askOnce(ctx, p, ask)
+	if differ := new(totalsError); errors.As(err, &differ) {
+		if err := errors.Join(e.m.pull(ctx, p), e.m.offerTo(ctx, p)); err != nil {
+			return false, fmt.Errorf("ask %s for rights: %w: %w", p, differ, err)
+		}
+		if total, known := e.set(ask.account()); known {
+			ask.Total = total
+		}
+		if ask.Total > 0 {
+			err = e.askOnce(ctx, p, ask)
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask %s for rights: %w", p, err)
+	}
+	return e.Rights(ask.account()) > before, nil
+}
+
+// set is how large the budget is by this box's own catalog, if it can tell.
+func (e *Escrow) set(a crdt.Account) (total uint64, known bool) {
+	if e.m.cfg.Budget == nil {
+		return 0, false
+	}
+	total, err := e.m.cfg.Budget(a)
+	if err != nil {
+		e.m.log.Warn("it is not known how large a budget is", "budget", a.Budget, "err", err)
+	}
+	return min(total, crdt.MaxAmount), err == nil
+}
+
+func (e *Escrow) askOnce(ctx context.Context, p peer.ID, ask escrowAsk) error {
 	s, err := e.m.open(ctx, p, protocolEscrow)
 	if err != nil {
-		return false, err
+		return err
 	}
 	stop := context.AfterFunc(ctx, func() { s.Reset() })
 	defer stop()
-	before := e.Rights(ask.account())
 	if err := e.askOver(s, ask); err != nil {
 		s.Reset()
 		e.m.warden.blame(p, err)
-		return false, fmt.Errorf("ask %s for rights: %w", p, err)
+		return err
 	}
-	s.Close()
-	return e.Rights(ask.account()) > before, nil
+	return s.Close()
 }
 
 func (e *Escrow) askOver(s *stream, ask escrowAsk) error {
@@ -83,8 +125,14 @@ func (e *Escrow) askOver(s *stream, ask escrowAsk) error {
 		return err
 	}
 	var answer escrowAnswer
-	if err := e.m.readSync(s, &answer); err != nil || len(answer.Cells) == 0 {
+	if err := e.m.readSync(s, &answer); err != nil {
 		return err
+	}
+	if answer.Differs {
+		return &totalsError{asker: ask.Total, steward: answer.Total}
+	}
+	if len(answer.Cells) == 0 {
+		return nil
 	}
 	money, err := crdt.DecodeMoney(answer.Cells)
 	if err != nil {
@@ -142,6 +190,9 @@ func (e *Escrow) answer(s *stream) error {
 	if errors.Is(err, errNoGift) {
 		return e.m.writeSync(s, escrowAnswer{})
 	}
+	if differ := new(totalsError); errors.As(err, &differ) {
+		return e.m.writeSync(s, escrowAnswer{Differs: true, Total: differ.steward})
+	}
 	if err != nil {
 		return err
 	}
@@ -184,18 +235,23 @@ func (e *Escrow) give(generation uint64, ask escrowAsk) error {
 	return nil
 }
 
-// follow has the steward make a budget as large as an asker has it: it may serve no request of that budget itself. A cut takes
-// what is here.
-func (e *Escrow) follow(a crdt.Account, total uint64) error {
-	has := e.Total(a)
-	if total == 0 || total == has || e.m.steward() != e.m.self {
+// follow has the steward make a budget as large as its own catalog has it: it may serve no request of that budget itself. It
+// never goes by what an asker says: one that lies, or has not heard of a raise, must not burn rights. A cut takes what is here.
+func (e *Escrow) follow(a crdt.Account, stated uint64) error {
+	if stated == 0 || e.m.steward() != e.m.self {
 		return nil
 	}
-	if total > has {
-		return errors.Join(e.raise(a, total), e.pay(a))
+	switch own, known := e.set(a); {
+	case !known:
+		return nil
+	case own != stated:
+		return &totalsError{asker: stated, steward: own}
+	case own < e.Total(a):
+		_, err := e.burnOwn(a, own)
+		return err
+	default:
+		return errors.Join(e.raise(a, own), e.pay(a))
 	}
-	_, err := e.burnOwn(a, total)
-	return err
 }
 
 // ownCells encodes the cells of an escrow that this box's store writes.

@@ -1,11 +1,13 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,11 @@ import (
 
 // hardTotal is the hard budget of these tests.
 const hardTotal = 20_000
+
+// ofBudget is a catalog that has the budget in one size.
+func ofBudget(total uint64) func(*Config) {
+	return func(c *Config) { c.Budget = func(crdt.Account) (uint64, error) { return total, nil } }
+}
 
 // mint has all boxes make the budget that large, which the steward alone does.
 func mint(t *testing.T, total uint64, boxes ...*box) {
@@ -95,7 +102,7 @@ func takeAll(t *testing.T, b *box, total, seed uint64) (taken uint64) {
 // all of it; nearly all of it is spent.
 func TestHardBudgetIsNeverOverspent(t *testing.T) {
 	t.Parallel()
-	boxes := newBoxes(t, 5)
+	boxes := newBoxes(t, 5, ofBudget(hardTotal))
 	_, others := stewardOf(t, boxes...)
 	// One who is not asked anything itself mints when others ask.
 	if _, err := others[0].mesh.Escrow().Take(context.Background(), budget, hardTotal, 1); err != nil {
@@ -476,6 +483,69 @@ func TestHostileQuestionsForRights(t *testing.T) {
 	}
 	if _, err := b.mesh.Escrow().Take(context.Background(), budget, 1000, 10); err != nil {
 		t.Error(err)
+	}
+}
+
+// rowBudget is a catalog in the rows of the box that is in at: the budget is what "budget" is there.
+func rowBudget(at *atomic.Pointer[box]) func(*Config) {
+	return func(c *Config) {
+		c.Budget = func(crdt.Account) (uint64, error) {
+			row, _, err := at.Load().store.Get(crdt.NewKey("things", "budget"))
+			if err != nil {
+				return 0, err
+			}
+			return strconv.ParseUint(cmp.Or(string(row.Cells["v"].Value), "0"), 10, 64)
+		}
+	}
+}
+
+// TestTheStewardGoesByItsOwnCatalog: an asker that states another size of the budget gets nothing and burns nothing, and
+// where one of the two just has not heard of a change, it has then.
+func TestTheStewardGoesByItsOwnCatalog(t *testing.T) {
+	t.Parallel()
+	var at [2]atomic.Pointer[box]
+	var boxes []*box
+	for i := range at {
+		boxes = append(boxes, newBox(t, fmt.Sprint("n", i), rowBudget(&at[i])))
+		at[i].Store(boxes[i])
+	}
+	boxes[1].join(boxes[0])
+	allLive(t, boxes...)
+	steward, others := stewardOf(t, boxes...)
+	asker := others[0]
+	steward.put("budget", "1000")
+	eventually(t, "both have the budget", func() bool { return asker.get("budget") == "1000" })
+	mint(t, 1000, boxes...)
+	for _, stated := range []uint64{1, 500, 999, 1001, crdt.MaxAmount} {
+		err := asker.mesh.Escrow().askOnce(context.Background(), steward.peer(), escrowAsk{Total: stated, Need: 1}.of(budget))
+		var differ *totalsError
+		if !errors.As(err, &differ) || *differ != (totalsError{asker: stated, steward: 1000}) {
+			t.Errorf("stated %d: %v", stated, err)
+		}
+		if e := steward.mesh.Escrow(); e.Rights(budget) != 1000 || e.Total(budget) != 1000 {
+			t.Fatalf("stated %d: the steward has rights of %d of %d", stated, e.Rights(budget), e.Total(budget))
+		}
+	}
+	steward.put("budget", "900") // a cut that both know of
+	eventually(t, "both know of the cut", func() bool { return asker.get("budget") == "900" })
+	if gained, err := asker.mesh.Escrow().ask(context.Background(), steward.peer(), escrowAsk{Total: 900, Need: 1}.of(budget)); err != nil || !gained || steward.mesh.Escrow().Total(budget) != 900 {
+		t.Errorf("after a cut: %v, there are %d", err, steward.mesh.Escrow().Total(budget))
+	}
+	// Nothing is gossiped or pulled by itself from here on.
+	for _, b := range boxes {
+		b.mesh.puller.hold()
+		b.store.OnLocalWrite(func([]crdt.Item) {})
+	}
+	steward.put("budget", "2000")
+	if _, err := asker.mesh.Escrow().Take(context.Background(), budget, 1000, 600); err != nil || asker.get("budget") != "2000" {
+		t.Errorf("asked by an old size: %v, then it is %s", err, asker.get("budget"))
+	}
+	asker.put("budget", "3000")
+	if _, err := asker.mesh.Escrow().Take(context.Background(), budget, 3000, 2000); err != nil || steward.get("budget") != "3000" {
+		t.Errorf("the steward has an old size: %v, then it is %s", err, steward.get("budget"))
+	}
+	if got := steward.mesh.Escrow().Total(budget); got != 3000 {
+		t.Errorf("there are %d", got)
 	}
 }
 

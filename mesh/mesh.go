@@ -108,6 +108,9 @@ type Config struct {
 	// ArchiveDir is where a join that replaces a mesh with content keeps the old
 	// state. Empty: such a join is refused.
 	ArchiveDir string
+	// Budget is how large the hard budget of an account is set to be by this box's own catalog, in micro-units; 0: it
+	// has none. An error, or nil for Budget: that is not known, and what is minted stays as it is when others ask.
+	Budget func(crdt.Account) (uint64, error)
 	// OfferWait bounds how long an admin's write waits for a second box, 2 s
 	// unless set.
 	OfferWait time.Duration

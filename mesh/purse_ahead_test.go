@@ -12,7 +12,7 @@ import (
 // never more than there is, also once the steward is back.
 func TestAPeriodBeginsWithoutItsSteward(t *testing.T) {
 	t.Parallel()
-	boxes := newBoxes(t, 4)
+	boxes := newBoxes(t, 4, ofBudget(hardTotal))
 	steward, others := stewardOf(t, boxes...)
 	prepare := func() {
 		for _, b := range others { // the steward itself need not

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"llmgw/crdt"
 	"llmgw/crdt/store"
 	"llmgw/mesh"
+	"llmgw/mesh/catalog"
 	"llmgw/router/limits"
 )
 
@@ -139,6 +141,42 @@ func (n *Node) budgetsAhead(now time.Time) ([]limits.Due, error) {
 		out = append(out, limits.Ahead(limits.LevelTenant, t.ID, t.Rules, now)...)
 	}
 	return out, errors.Join(err, err2, err3)
+}
+
+// hardBudget is how large the hard budget of an account is set to be; 0: it has none.
+func (n *Node) hardBudget(a crdt.Account) (uint64, error) {
+	b, set, err := limits.BudgetOf(a, n.rulesOf)
+	if err != nil || !set || !b.Hard {
+		return 0, err
+	}
+	return b.Amount, nil
+}
+
+// rulesOf reads what a key, project or tenant may use.
+func (n *Node) rulesOf(level, id string) (catalog.Rules, bool, error) {
+	switch level {
+	case limits.LevelKey:
+		k, err := n.catalog.APIKey(id)
+		if errors.Is(err, catalog.ErrNotFound) {
+			return catalog.Rules{}, false, nil
+		}
+		return k.Rules, err == nil, err
+	case limits.LevelProject:
+		all, err := n.catalog.Projects()
+		i := slices.IndexFunc(all, func(p catalog.Project) bool { return p.ID == id })
+		if err != nil || i < 0 {
+			return catalog.Rules{}, false, err
+		}
+		return all[i].Rules, true, nil
+	case limits.LevelTenant:
+		all, err := n.catalog.Tenants()
+		i := slices.IndexFunc(all, func(t catalog.Tenant) bool { return t.ID == id })
+		if err != nil || i < 0 {
+			return catalog.Rules{}, false, err
+		}
+		return all[i].Rules, true, nil
+	}
+	return catalog.Rules{}, false, nil
 }
 
 // rights lets the limits spend of hard budgets.

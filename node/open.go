@@ -115,7 +115,7 @@ func (n *Node) openMesh() error {
 	m, err := mesh.Open(mesh.Config{
 		Key: key, Name: n.cfg.Name, Version: n.build.Version, Listen: n.cfg.Mesh, Store: n.store, Secret: secret,
 		Peers: n.cfg.Peers, MDNS: n.cfg.LAN, NoAutoJoin: !n.cfg.AutoJoin, DHT: n.cfg.DHT, DHTBootstrap: n.cfg.DHTBootstrap,
-		ArchiveDir: n.path("archive"), Log: n.log, Metrics: n.registry, Now: n.now, Entropy: n.entropy,
+		Budget: n.hardBudget, ArchiveDir: n.path("archive"), Log: n.log, Metrics: n.registry, Now: n.now, Entropy: n.entropy,
 	})
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "listen" {

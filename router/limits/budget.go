@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"llmgw/crdt"
@@ -24,6 +25,27 @@ type aside struct {
 // on, in the period that t lies in.
 func AccountOf(level, id string, unit catalog.Unit, period catalog.Period, t time.Time) crdt.Account {
 	return crdt.Account{Budget: accountName(level, id, unit), Period: periodOf(period, t)}
+}
+
+// BudgetOf finds the budget that is counted on an account; rules tells those of a key,
+// project or tenant, false if there is none. An account of another shape has none.
+func BudgetOf(a crdt.Account, rules func(level, id string) (catalog.Rules, bool, error)) (catalog.Budget, bool, error) {
+	parts := strings.Split(a.Budget, ":")
+	if len(parts) != 3 {
+		return catalog.Budget{}, false, nil
+	}
+	period := catalog.PeriodTotal
+	if month, ok := a.MonthOf(); ok && month == a.Period {
+		period = catalog.PeriodMonth
+	} else if ok {
+		period = catalog.PeriodDay
+	}
+	r, known, err := rules(parts[0], parts[1])
+	if err != nil || !known {
+		return catalog.Budget{}, false, err
+	}
+	b, set := r.Budget(period, catalog.Unit(parts[2]))
+	return b, set, nil
 }
 
 // accountName is free of doubt: no ID has a colon.

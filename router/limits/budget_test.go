@@ -90,6 +90,31 @@ func TestDaysAreCountedForBudgetsOfDaysAlone(t *testing.T) {
 	}
 }
 
+// The budget that an account is counted on is found again, of whatever period.
+func TestBudgetsAreFoundByTheirAccounts(t *testing.T) {
+	at := time.Date(2026, 11, 30, 1, 0, 0, 0, time.UTC)
+	var rules catalog.Rules
+	for i, p := range catalog.Periods() {
+		for j, u := range []catalog.Unit{catalog.UnitMicros, catalog.UnitTokens} {
+			rules.SetBudget(catalog.Budget{Period: p, Unit: u, Amount: uint64(10*i + j + 1), Hard: true})
+		}
+	}
+	find := func(level, id string) (catalog.Rules, bool, error) {
+		return rules, level == LevelTenant && id == "acme", nil
+	}
+	for _, want := range rules.Budgets {
+		a := AccountOf(LevelTenant, "acme", want.Unit, want.Period, at)
+		if got, ok, err := BudgetOf(a, find); !ok || err != nil || got != want {
+			t.Errorf("%v: %+v, %t, %v", a, got, ok, err)
+		}
+	}
+	for _, a := range []crdt.Account{{}, {Budget: "tenant:acme"}, {Budget: "tenant:acme:gold", Period: "total"}, AccountOf(LevelKey, "acme", catalog.UnitMicros, catalog.PeriodMonth, at)} {
+		if got, ok, err := BudgetOf(a, find); ok || err != nil {
+			t.Errorf("%v: %+v, %v", a, got, err)
+		}
+	}
+}
+
 func TestABudgetBeginsAnewWithItsPeriod(t *testing.T) {
 	b := newBench()
 	k := b.keyOf(budget(catalog.PeriodDay, catalog.UnitTokens, 100), catalog.Rules{}, catalog.Rules{})
