@@ -26,6 +26,7 @@ const (
 	AlarmToken       AlarmKind = "token_reused" // a token was used more often than it allows
 	AlarmAway        AlarmKind = "away"         // this box may have missed deletions
 	AlarmRolledBack  AlarmKind = "rolled_back"  // this box's disk was set back, or copied
+	AlarmVersion     AlarmKind = "version"      // a member speaks no version of the protocol that this box does
 )
 
 // Alarm is something that a person should look at.
@@ -96,7 +97,8 @@ func (e *events) list(now time.Time) []Alarm {
 // Alarms lists what is wrong now or was in the last 10 minutes, in a fixed order.
 func (m *Mesh) Alarms() []Alarm {
 	now := m.now()
-	out := slices.Concat(m.clones.alarms(now), m.events.list(now), m.clockAlarms(), m.asideAlarms(), m.meshAlarms(), m.rulingAlarms(), m.absence.alarms())
+	out := slices.Concat(m.clones.alarms(now), m.events.list(now), m.clockAlarms(), m.asideAlarms(), m.meshAlarms(), m.rulingAlarms(), m.absence.alarms(),
+		m.versionAlarms())
 	slices.SortFunc(out, func(a, b Alarm) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Text, b.Text)) })
 	return out
 }

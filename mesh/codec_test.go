@@ -142,7 +142,7 @@ func TestFramesAreDeterministic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := readHello(bytes.NewReader(later))
+	h, err := readHello(bytes.NewReader(later), spoken)
 	if err != nil || h.Store != 7 || h.Max != 9 {
 		t.Errorf("%+v, %v", h, err)
 	}
@@ -162,21 +162,21 @@ func TestVersionRanges(t *testing.T) {
 		min, max uint16
 		ok       bool
 	}{
-		"the same":              {protoMin, protoMax, true},
-		"older and this":        {0, protoMax, true},
-		"this and newer":        {protoMin, 9, true},
+		"the same":              {spoken.min, spoken.max, true},
+		"older and this":        {0, spoken.max, true},
+		"this and newer":        {spoken.min, 9, true},
 		"all that will ever be": {0, math.MaxUint16, true},
-		"newer":                 {protoMax + 1, protoMax + 3, false},
-		"older":                 {0, protoMin - 1, false},
+		"newer":                 {spoken.max + 1, spoken.max + 3, false},
+		"older":                 {0, spoken.min - 1, false},
 		"none told":             {0, 0, false},
-		"the wrong way round":   {protoMax + 1, protoMin - 1, false},
+		"the wrong way round":   {spoken.max + 1, spoken.min - 1, false},
 		"newest":                {math.MaxUint16, math.MaxUint16, false},
 	} {
 		frame, err := encodeFrame(hello{Min: c.min, Max: c.max, Store: 5})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := readHello(bytes.NewReader(frame))
+		h, err := readHello(bytes.NewReader(frame), spoken)
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrVersion) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -187,16 +187,16 @@ func TestVersionRanges(t *testing.T) {
 			t.Errorf("%s: read as %+v", name, h)
 		}
 	}
-	_, err := readHello(bytes.NewReader(mustFrame(t, hello{Min: 7, Max: 9})))
-	wantText(t, "a newer box", err, "peer speaks versions 7 to 9, this box 1 to 1: no common protocol version")
-	_, err = readHello(strings.NewReader("\xff\xff\xff\xff"))
+	_, err := readHello(bytes.NewReader(mustFrame(t, hello{Min: 7, Max: 9})), spoken)
+	wantText(t, "a newer box", err, "peer speaks versions 7 to 9, this box version 1: no common protocol version")
+	_, err = readHello(strings.NewReader("\xff\xff\xff\xff"), spoken)
 	wantText(t, "a huge hello", err, "read hello: read frame of 4294967295 bytes, at most 4096: malformed frame")
 	// Versions agree for both or for none: no side goes on where the other does not.
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(label string) uint16 { return uint16(rapid.IntRange(0, 4).Draw(rt, label)) }
 		h := hello{Min: draw("min"), Max: draw("max")}
-		meets := h.Min <= protoMax && h.Max >= protoMin
-		if got := h.check() == nil; got != meets {
+		meets := h.Min <= spoken.max && h.Max >= spoken.min
+		if got := h.check(spoken) == nil; got != meets {
 			rt.Fatalf("%d to %d: %v", h.Min, h.Max, got)
 		}
 	})

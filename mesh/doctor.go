@@ -290,6 +290,9 @@ func (m *Mesh) versionCheck(p peer.ID, told string) Check {
 	if told != "" {
 		c.Result, c.Text = CheckOK, cleanDetail(told)
 	}
+	if differ, fix := m.mismatch(p); differ != "" {
+		c.Result, c.Text = CheckFailed, fmt.Sprintf("%s; %s", differ, fix)
+	}
 	return c
 }
 

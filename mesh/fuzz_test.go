@@ -86,7 +86,7 @@ func FuzzFrames(f *testing.F) {
 				t.Errorf("uptime %s", up)
 			}
 			h.skew(time.Now())
-			_ = h.check()
+			_ = h.check(spoken)
 		}
 		var digest digestAnswer
 		if read(&digest) {

@@ -12,9 +12,18 @@ import (
 	"llmgw/crdt"
 )
 
-// protoMin and protoMax are the versions of the mesh's wire forms that this
-// llmgw speaks.
-const protoMin, protoMax = 1, 1
+// versions is a range of versions of the mesh's wire forms, both ends included.
+type versions struct{ min, max uint16 }
+
+// spoken are those that this llmgw speaks.
+var spoken = versions{1, 1}
+
+func (v versions) String() string {
+	if v.min == v.max {
+		return fmt.Sprintf("version %d", v.min)
+	}
+	return fmt.Sprintf("versions %d to %d", v.min, v.max)
+}
 
 // helloWait bounds how long an accepted stream may take to say hello.
 const helloWait = 10 * time.Second
@@ -40,7 +49,7 @@ type hello struct {
 
 func (m *Mesh) hello() hello {
 	return hello{
-		Min: protoMin, Max: protoMax, Store: uint64(m.store.ID()), Index: m.store.IndexID(),
+		Min: m.cfg.speaks.min, Max: m.cfg.speaks.max, Store: uint64(m.store.ID()), Index: m.store.IndexID(),
 		Wall: m.now().UnixMilli(), Boot: m.boot, Uptime: m.absence.seconds(), Away: m.absence.stage(),
 	}
 }
@@ -52,9 +61,11 @@ func (h hello) uptime() time.Duration {
 	return time.Duration(min(max(h.Uptime, 0), maxUptime)) * time.Second
 }
 
-func (h hello) check() error {
-	if h.Min > protoMax || h.Max < protoMin {
-		return fmt.Errorf("peer speaks versions %d to %d, this box %d to %d: %w", h.Min, h.Max, protoMin, protoMax, ErrVersion)
+func (h hello) speaks() versions { return versions{h.Min, h.Max} }
+
+func (h hello) check(own versions) error {
+	if h.Min > own.max || h.Max < own.min {
+		return fmt.Errorf("peer speaks %s, this box %s: %w", h.speaks(), own, ErrVersion)
 	}
 	return nil
 }
@@ -64,13 +75,14 @@ func (h hello) skew(now time.Time) time.Duration {
 	return time.UnixMilli(h.Wall).Sub(now.Round(0))
 }
 
-// readHello takes the peer's hello off the front of a stream.
-func readHello(r io.Reader) (hello, error) {
+// readHello takes the peer's hello off the front of a stream. With ErrVersion the hello is
+// what it says as far as it is understood.
+func readHello(r io.Reader, own versions) (hello, error) {
 	var h hello
 	if err := readFrame(r, maxHello, &h); err != nil {
 		return hello{}, fmt.Errorf("read hello: %w", err)
 	}
-	return h, h.check()
+	return h, h.check(own)
 }
 
 // authorMap remembers which store a peer writes with, as its hello told. Its zero

@@ -118,9 +118,14 @@ type Config struct {
 	Metrics   prometheus.Registerer
 	Now       func() time.Time
 	Entropy   io.Reader
+
+	speaks versions // for tests
 }
 
 func (c *Config) setDefaults() {
+	if c.speaks == (versions{}) {
+		c.speaks = spoken
+	}
 	if c.OfferWait == 0 {
 		c.OfferWait = 2 * time.Second
 	}
@@ -170,6 +175,7 @@ type Mesh struct {
 	authors  authorMap
 	handlers tracker
 	refusals refusalLog
+	others   otherVersions
 	unread   unreadStreams
 	clones   *cloneWatch
 	absence  *absence

@@ -32,6 +32,9 @@ type Node struct {
 	LastSync time.Duration
 	Synced   bool
 	Blocks   int
+	// Mismatch says that the node cannot be talked to, and why: the two boxes have no version of
+	// the protocol in common. Empty: they have, or nothing is known.
+	Mismatch string
 }
 
 // Nodes lists the members and those who left, this box first, then by name.
@@ -78,6 +81,7 @@ func (m *Mesh) node(v *view, p peer.ID, member *member) Node {
 	}
 	m.absence.describe(&n, p, m.now())
 	n.Path, _ = m.pathTo(p)
+	n.Mismatch, _ = m.mismatch(p)
 	return n
 }
 

@@ -270,7 +270,7 @@ func TestBannedBoxOnEveryProtocol(t *testing.T) {
 		switch string(proto) {
 		case protocolJoin:
 			var offer joinOffer
-			if _, err := readHello(r); err != nil {
+			if _, err := readHello(r, spoken); err != nil {
 				t.Fatal(err)
 			}
 			if err := readFrame(r, maxJoin, &offer); err != nil || offer.Refused == nil || offer.Refused.Kind != string(token.Banned) || offer.Refused.Detail != "sold" || len(offer.Chain) > 0 {
@@ -301,7 +301,7 @@ func emptyItems(t *testing.T) []byte {
 func wantBan(t *testing.T, r io.Reader, a *box, p peer.ID) {
 	t.Helper()
 	var told verdict
-	if _, err := readHello(r); err != nil {
+	if _, err := readHello(r, spoken); err != nil {
 		t.Fatal(err)
 	}
 	if err := readFrame(r, maxJoin, &told); err != nil {

@@ -510,7 +510,7 @@ func FuzzGreeting(f *testing.F) {
 	}
 	f.Add(frame)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if h, err := readHello(&oneByOne{data}); err == nil && (h.Min > protoMax || h.Max < protoMin) {
+		if h, err := readHello(&oneByOne{data}, spoken); err == nil && (h.Min > spoken.max || h.Max < spoken.min) {
 			t.Fatalf("taken: %+v", h)
 		}
 	})

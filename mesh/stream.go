@@ -85,7 +85,8 @@ func await(done, moved <-chan struct{}, deadline time.Time) error {
 // resets it. What it tells counts when it comes: a lasting stream must not tell of its
 // beginning for ever.
 func (s *stream) meet() {
-	h, err := readHello(s.Stream)
+	h, err := readHello(s.Stream, s.m.cfg.speaks)
+	s.m.others.met(s.peer(), h, err, s.m.now())
 	if err == nil && s.m.view.Load().roster.active(s.peer()) {
 		if crdt.ReplicaID(h.Store) != s.m.store.ID() { // else see absence.copied
 			s.m.authors.learn(s.peer(), crdt.ReplicaID(h.Store))

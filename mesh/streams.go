@@ -191,9 +191,11 @@ func (m *Mesh) accept(s *stream, proto string, may func(*roster, peer.ID) bool) 
 }
 
 // refuse ends a stream. The other side sees a reset alone, so who and why is
-// told here.
+// told here. A box of another version is to read our hello first, and so it says why there, too.
 func (m *Mesh) refuse(s *stream, proto string, why error) {
-	s.Reset()
+	if !errors.Is(why, ErrVersion) || s.Close() != nil {
+		s.Reset()
+	}
 	m.warden.blame(s.peer(), why)
 	level := m.log.Info
 	if !m.refusals.first(s.peer(), m.now()) {

@@ -60,7 +60,7 @@ func nodeOf(v *view, n mesh.Node) ui.Node {
 	out := ui.Node{
 		Labels: pairs(said.Labels), Location: said.Location, Cordoned: said.Cordoned, Draining: said.Draining, CordonedDevices: said.CordonedDevices,
 		ID: n.ID, Name: v.name(n.ID), Role: string(n.Role), State: string(n.State), Version: p.Version, Path: n.Path, API: p.API,
-		Stopping: p.Stopping, DiskFree: p.DiskFree,
+		Stopping: p.Stopping, DiskFree: p.DiskFree, Mismatch: n.Mismatch,
 		Hardware: ui.Hardware{Arch: p.Inventory.Arch, OS: p.Inventory.OS, Threads: known(p.Inventory.Threads),
 			RAMTotal: p.Inventory.RAMTotal, RAMFree: p.Inventory.RAMFree, Notes: p.Inventory.Notes},
 	}

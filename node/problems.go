@@ -32,10 +32,11 @@ func (a admin) problems(v *view) []ui.Problem {
 func (a admin) memberProblems(v *view) []ui.Problem {
 	var out []ui.Problem
 	for _, n := range v.nodes {
-		switch n.State {
-		case mesh.StateDead:
+		switch {
+		case n.Mismatch != "": // an alarm says so
+		case n.State == mesh.StateDead:
 			out = append(out, deadMember(v, n))
-		case mesh.StateSuspect:
+		case n.State == mesh.StateSuspect:
 			out = append(out, ui.Problem{Text: fmt.Sprintf("%s has not been heard for a few seconds", v.name(n.ID))})
 		}
 	}

@@ -95,6 +95,7 @@ type Node struct {
 	Path               string       `json:"path"`                 // how it is reached, for a person
 	RoundTripMS        *float64     `json:"round_trip_ms"`        // to it and back, the least of late; nil: not measured yet
 	LastSyncSeconds    *float64     `json:"last_sync_seconds"`    // since it told how far it has this box's rows; nil: never
+	Mismatch           string       `json:"mismatch"`             // why it cannot be talked to: no protocol version in common; empty: there is one
 	RemembersDeletions int          `json:"remembers_deletions"`  // that this box keeps since the node has not heard of them
 	API                List[string] `json:"api"`                  // host:port of its public port
 	Stopping           bool         `json:"stopping"`

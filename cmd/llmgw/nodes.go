@@ -104,6 +104,11 @@ func printNodes(w io.Writer, list ui.NodeList) {
 	if len(list.Nodes) == 1 {
 		fmt.Fprintln(w, "\nno peers yet; on this box: llmgw token new, on the other: llmgw join TOKEN")
 	}
+	for _, n := range list.Nodes {
+		if n.Mismatch != "" {
+			fmt.Fprintln(w, n.Mismatch)
+		}
+	}
 	for _, s := range list.Seen {
 		fmt.Fprintf(w, "seen, not joined: %s (%s): %s\n", s.Name, shortID(s.ID), s.Reason)
 	}

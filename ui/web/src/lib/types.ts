@@ -83,6 +83,7 @@ export interface Node {
   skew_seconds: number | null
   round_trip_ms: number | null
   last_sync_seconds: number | null
+  mismatch: string
   remembers_deletions: number
   path: string
   api: string[]

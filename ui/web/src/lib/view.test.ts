@@ -23,7 +23,7 @@ const nothing: Hardware = { arch: '', os: '', threads: null, ram_total: null, ra
 
 function node(over: Partial<Node>): Node {
   return {
-    id: 'p', name: 'attic', labels: [], location: '', cordoned: false, draining: false, cordoned_devices: [], role: 'admin', state: 'live', version: '', last_contact_seconds: null, skew_seconds: null, round_trip_ms: null, last_sync_seconds: null, remembers_deletions: 0,
+    id: 'p', name: 'attic', labels: [], location: '', cordoned: false, draining: false, cordoned_devices: [], role: 'admin', state: 'live', version: '', last_contact_seconds: null, skew_seconds: null, round_trip_ms: null, last_sync_seconds: null, mismatch: '', remembers_deletions: 0,
     path: '', api: [], stopping: false, hardware: nothing, engines: [], disk_free: null, fetches: [], ...over,
   }
 }
