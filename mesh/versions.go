@@ -53,9 +53,9 @@ func (m *Mesh) mismatch(p peer.ID) (text, fix string) {
 		return "", ""
 	}
 	name, own := m.nameOf(p.String()), m.cfg.speaks
-	fix = "run `llmgw upgrade` on this box: it is the older of the two"
+	fix = "install the newer llmgw on this box, then type: llmgw restart"
 	if theirs.max < own.min {
-		fix = fmt.Sprintf("run `llmgw upgrade` on %s: it is the older of the two", name)
+		fix = fmt.Sprintf("install the newer llmgw on %s, then type there: llmgw restart", name)
 	}
 	return fmt.Sprintf("%s speaks %s of the mesh's protocol and this box %s: they cannot talk to each other", name, theirs, own), fix
 }

@@ -24,7 +24,7 @@ func TestBoxesWithoutACommonVersionSaySo(t *testing.T) {
 	} {
 		eventually(t, c.at.cfg.Name+" says so", func() bool {
 			told := alarmText(c.at, AlarmVersion)
-			return strings.Contains(told, c.text) && strings.Contains(told, "llmgw upgrade` "+c.fix)
+			return strings.Contains(told, c.text) && strings.Contains(told, "install the newer llmgw "+c.fix)
 		})
 		for _, n := range c.at.mesh.Nodes() {
 			if n.ID == c.of.id() && !strings.HasPrefix(n.Mismatch, c.text) {
