@@ -139,7 +139,7 @@ func (s *Store) Cursor(peer string) (Cursor, error) {
 		if err != nil || !known {
 			return err
 		}
-		if len(value) != 16 && len(value) != 32 { // without a proof, and with one
+		if len(value) != 16+len(c.Proof) {
 			return fmt.Errorf("%d bytes: %w", len(value), ErrCorrupt)
 		}
 		c = Cursor{IndexID: binary.BigEndian.Uint64(value), Seq: binary.BigEndian.Uint64(value[8:])}
