@@ -88,7 +88,11 @@ func (a admin) SetKey(ctx context.Context, r ui.KeySettings) (ui.KeyAnswer, erro
 
 // RevokeKey ends an API key everywhere.
 func (a admin) RevokeKey(ctx context.Context, idOrName string) error {
-	if _, err := a.keys.Revoke(idOrName); err != nil {
+	_, err := a.keys.Revoke(idOrName)
+	if errors.Is(err, keys.ErrNotFound) && a.catalog.RemoveUnreadable(catalog.NamespaceKeys, idOrName) == nil {
+		err = nil // keys know only of those that can be read
+	}
+	if err != nil {
 		return explainKey(err, idOrName)
 	}
 	return a.offer(ctx)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -120,6 +121,10 @@ func (a admin) Unload(ctx context.Context, r ui.UnloadRequest) (ui.UnloadResult,
 // RemoveModel ends a catalog entry; what serves it ends with it.
 func (a admin) RemoveModel(ctx context.Context, r ui.RemoveModelRequest) (ui.RemoveModelResult, error) {
 	m, err := a.resolve(r.Model)
+	if unreadable := (*catalog.UnreadableError)(nil); errors.As(err, &unreadable) {
+		id := catalog.FoldName(r.Model)
+		return ui.RemoveModelResult{Model: id}, errors.Join(a.catalog.RemoveUnreadable(catalog.NamespaceModels, id), a.offer(ctx))
+	}
 	if err != nil {
 		return ui.RemoveModelResult{}, err
 	}

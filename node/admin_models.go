@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -163,6 +164,9 @@ func (a admin) resolve(name string) (catalog.Model, error) {
 	}
 	if m, ok := catalog.Resolve(models, name); ok {
 		return m, nil
+	}
+	if _, err := a.catalog.Model(catalog.FoldName(name)); err != nil && !errors.Is(err, catalog.ErrNotFound) {
+		return catalog.Model{}, explainUnreadable(err, "llmgw models rm "+name+a.stateDirFlag())
 	}
 	hint := "the catalog is empty; get a model with: llmgw pull SOURCE --as NAME"
 	if len(models) > 0 {

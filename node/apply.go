@@ -41,6 +41,9 @@ func (a admin) export() (document, error) {
 		d.Models[m.Name] = docOf(m, v.spell)
 	}
 	for id, s := range nodes {
+		if s.Unreadable {
+			continue
+		}
 		if len(s.Labels) > 0 || s.Location != "" || s.Cordoned || s.Draining || len(s.CordonedDevices) > 0 {
 			d.Nodes[v.spell(id)] = nodeDocOf(s)
 		}

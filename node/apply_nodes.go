@@ -34,7 +34,7 @@ func (p *plan) nodes(d document) error {
 		errs = append(errs, p.node(id, d.Nodes[name], said[id]))
 	}
 	for _, id := range slices.Sorted(maps.Keys(said)) {
-		if p.prune && !named[id] {
+		if p.prune && !named[id] && !said[id].Unreadable {
 			empty := nodeDocOf(catalog.NodeSettings{})
 			errs = append(errs, p.node(id, empty, said[id]))
 		}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -101,9 +102,11 @@ func (c *controller) settle(v *view) bool {
 	return n.settled.Load()
 }
 
-// steward writes the assignments of the models that this node looks after.
+// steward writes the assignments of the models that this node looks after. One that
+// cannot be written keeps none of the others.
 func (c *controller) steward(v *view) error {
 	self := c.node.mesh.Self()
+	var errs []error
 	for _, d := range v.decisions {
 		if d.Write == nil || placement.Steward(d.Model, v.input.Nodes) != self {
 			continue
@@ -111,11 +114,12 @@ func (c *controller) steward(v *view) error {
 		write := *d.Write
 		write.Steward = self
 		if err := c.node.catalog.PutAssignment(write); err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		c.node.log.Info("assigned", "model", d.Model, "slot", d.Slot, "owner", v.name(write.Owner), "epoch", write.Epoch, "reason", d.Reason)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // reconcile makes the supervisor follow the assignments that the view had.

@@ -83,8 +83,20 @@ func explainInstall(err error) error {
 	return out
 }
 
+// explainUnreadable gives what was asked of a row that cannot be read its answer;
+// removal is what ends the row.
+func explainUnreadable(err error, removal string) error {
+	if unreadable := (*catalog.UnreadableError)(nil); !errors.As(err, &unreadable) {
+		return err
+	}
+	return &ui.Error{Kind: ui.Conflict, Code: "unreadable_row", Err: err, Hint: "upgrade llmgw here, if another box runs a later one, or remove it: " + removal}
+}
+
 // explainCatalog gives a refused catalog write its answer and what to do.
 func explainCatalog(err error) error {
+	if full := (*catalog.FullError)(nil); errors.As(err, &full) {
+		return &ui.Error{Kind: ui.Conflict, Code: "row_full", Message: full.Error(), Err: err, Hint: "use a name again that it had, or remove it and make it anew"}
+	}
 	switch exists, name, model, label := (*catalog.ExistsError)(nil), (*catalog.NameError)(nil), (*catalog.ModelError)(nil), (*catalog.LabelError)(nil); {
 	case errors.As(err, &model):
 		return &ui.Error{Kind: ui.BadInput, Code: "bad_model", Message: model.Error(), Err: err}

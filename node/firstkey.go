@@ -28,7 +28,7 @@ func (n *Node) ensureFirstKey() error {
 	if err := os.Remove(n.path(firstKeyFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove void first API key: %w", err)
 	}
-	if have, err := n.catalog.APIKeys(); err != nil || len(have) > 0 || len(n.mesh.Nodes()) > 1 {
+	if have, err := n.catalog.HasAPIKeys(); err != nil || have || len(n.mesh.Nodes()) > 1 {
 		return err // the mesh that this box joined has its own keys
 	}
 	text, _, err := n.keys.Create("first", []string{catalog.ScopeInfer, catalog.ScopeMetrics, catalog.ScopeAdmin}, true)

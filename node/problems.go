@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"llmgw/crdt"
 	"llmgw/mesh"
 	"llmgw/mesh/catalog"
 	"llmgw/ui"
@@ -24,9 +25,64 @@ func (a admin) problems(v *view) []ui.Problem {
 		out = append(out, ui.Problem{Text: alarm.Text, Fix: alarm.Fix})
 	}
 	out = append(out, a.declared.problems()...)
+	out = append(out, a.rowProblems()...)
 	out = append(out, a.memberProblems(v)...)
 	out = append(out, a.modelProblems(v)...)
 	return append(out, a.engineProblems(v)...)
+}
+
+// shownRows bounds the rows that cannot be read of which each is shown: a later version
+// may have written them all.
+const shownRows = 5
+
+// rowProblems names the rows of the catalog that cannot be read here.
+func (a admin) rowProblems() []ui.Problem {
+	rows, err := a.catalog.Unreadable()
+	if err != nil {
+		return []ui.Problem{{Text: err.Error()}}
+	}
+	var out []ui.Problem
+	for i, row := range rows {
+		if i == shownRows {
+			return append(out, ui.Problem{Text: fmt.Sprintf("%d more rows cannot be read", len(rows)-i)})
+		}
+		text := row.Error()
+		switch row.By {
+		case 0: // nobody knows
+		case a.store.ID():
+			text += " (written by this box)"
+		default:
+			text += fmt.Sprintf(" (written by the store %x)", uint64(row.By))
+		}
+		out = append(out, ui.Problem{Text: text, Fix: a.removal(row.Key)})
+	}
+	return out
+}
+
+// removal is what to type for a row that cannot be read; empty where its key is not one
+// that a command takes.
+func (a admin) removal(key crdt.Key) string {
+	commands := map[string]string{
+		catalog.NamespaceModels: "models rm", catalog.NamespaceRoutes: "routes rm", catalog.NamespaceProviders: "providers rm",
+		catalog.NamespaceKeys: "keys revoke", catalog.NamespaceTenants: "tenants rm", catalog.NamespaceProjects: "projects rm", catalog.NamespacePrices: "prices unset",
+	}
+	const upgrade = "upgrade llmgw here, if another box runs a later one"
+	parts, err := key.Parts()
+	command, known := commands[key.Namespace()]
+	switch {
+	case err != nil || !known:
+		return upgrade
+	case key.Namespace() == catalog.NamespacePrices && len(parts) == 2 && parts[0] == "":
+		command, parts = command+" --provider", parts[1:]
+	case key.Namespace() == catalog.NamespacePrices && len(parts) == 2 && parts[1] != "":
+		command, parts = command+" --provider "+parts[1], parts[:1]
+	case key.Namespace() == catalog.NamespacePrices && len(parts) == 2:
+		parts = parts[:1]
+	}
+	if len(parts) != 1 || parts[0] == "" || catalog.CheckName(parts[0]) != nil {
+		return upgrade
+	}
+	return upgrade + ", or remove it: llmgw " + command + " " + parts[0] + a.stateDirFlag()
 }
 
 func (a admin) memberProblems(v *view) []ui.Problem {

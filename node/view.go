@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -143,7 +144,12 @@ func (n *Node) newView() (*view, error) {
 	}
 	v.hosts = v.readHosts(providers)
 	v.providers = slices.DeleteFunc(providers, func(p *catalog.Provider) bool { return p.Sponsor != "" })
-	v.input.Models, v.input.Assignments = models, assignments
+	badModels, err1 := n.catalog.UnreadableModels()
+	badSlots, err2 := n.catalog.UnreadableSlots()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	v.input.Models, v.input.Assignments, v.input.Unreadable = models, assignments, placement.Unreadable{Models: badModels, Slots: badSlots}
 	v.decisions = placement.Plan(v.input)
 	return v, nil
 }

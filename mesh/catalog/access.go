@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,7 +55,8 @@ type Session struct {
 	Creator string // peer ID of the node whose link was redeemed
 }
 
-// APIKey reads one key by ID; ErrNotFound for one that never was or is revoked.
+// APIKey reads one key by ID; ErrNotFound for one that never was or is revoked,
+// *UnreadableError.
 func (c *Catalog) APIKey(id string) (APIKey, error) {
 	row, ok, err := c.store.Get(crdt.NewKey(NamespaceKeys, id))
 	if err != nil {
@@ -68,55 +68,82 @@ func (c *Catalog) APIKey(id string) (APIKey, error) {
 	return keyFromRow(id, row)
 }
 
-// APIKeys lists the keys that are in force, oldest first.
+// APIKeys lists the keys that are in force, oldest first. One that cannot be read is
+// not: it opens nothing.
 func (c *Catalog) APIKeys() ([]APIKey, error) {
-	items, err := c.store.List(NamespaceKeys)
-	if err != nil {
-		return nil, fmt.Errorf("list API keys: %w", err)
-	}
-	keys := make([]APIKey, 0, len(items))
-	for _, item := range items {
-		parts, err := keyParts(item.Key, "API key", 1)
-		if err != nil {
-			return nil, err
-		}
-		k, err := keyFromRow(parts[0], item.Row)
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, k)
-	}
+	keys, err := listRows(c, NamespaceKeys, byID("API key", keyFromRow))
 	slices.SortFunc(keys, func(a, b APIKey) int {
 		return cmp.Or(cmp.Compare(a.Created, b.Created), strings.Compare(a.ID, b.ID))
 	})
-	return keys, nil
+	return keys, err
+}
+
+// HasAPIKeys says whether the mesh has keys, be they readable or not.
+func (c *Catalog) HasAPIKeys() (bool, error) {
+	items, err := c.store.List(NamespaceKeys)
+	if err != nil {
+		return false, fmt.Errorf("look for API keys: %w", err)
+	}
+	return len(items) > 0, nil
 }
 
 // RevokeAPIKey ends a key for good; ErrNotFound if there is none.
 func (c *Catalog) RevokeAPIKey(id string) error { return c.deleteRecord(NamespaceKeys, id) }
 
-// PutSession stores a new session.
+// PutSession stores a new session, or prolongs one, unless it was ended: what is ended
+// stays so, also against a writer that had read it before. Errors: ErrNotFound,
+// *UnreadableError.
 func (c *Catalog) PutSession(s Session) error {
-	return c.putRecord(NamespaceSessions, s.ID, s)
+	_, err := c.store.Update(func(tx *store.Tx) error {
+		row, ok, err := tx.Get(sessionKey(s.ID))
+		if err != nil {
+			return err
+		}
+		if !ok && row.Length > 0 {
+			return ErrNotFound
+		}
+		if _, err := sessionFromRow(s.ID, row); err != nil {
+			return err
+		}
+		return set(tx, sessionKey(s.ID), cellRecord, s)
+	})
+	if err != nil {
+		return fmt.Errorf("write session: %w", err)
+	}
+	return nil
 }
 
-// Session reads one session; ErrNotFound for one that never was or has ended.
+// Session reads one session; ErrNotFound for one that never was or has ended,
+// *UnreadableError.
 func (c *Catalog) Session(id string) (Session, error) {
+	row, ok, err := c.store.Get(sessionKey(id))
+	if err != nil {
+		return Session{}, fmt.Errorf("read session: %w", err)
+	}
+	if !ok {
+		return Session{}, fmt.Errorf("session: %w", ErrNotFound)
+	}
+	return sessionFromRow(id, row)
+}
+
+func sessionKey(id string) crdt.Key { return crdt.NewKey(NamespaceSessions, id) }
+
+func sessionFromRow(id string, row crdt.Row) (Session, error) {
 	var s Session
-	if err := c.record(NamespaceSessions, id, &s); err != nil {
-		return Session{}, err
+	if err := decode(row, cellRecord, &s); err != nil {
+		return Session{}, unreadable(sessionKey(id), row, err)
 	}
 	s.ID = id
 	return s, nil
 }
 
-// DropExpiredSessions ends the sessions whose time is over at now.
+// DropExpiredSessions ends the sessions whose time is over at now, as far as they can
+// be read.
 func (c *Catalog) DropExpiredSessions(now time.Time) error {
 	items, err := c.store.List(NamespaceSessions)
 	if err != nil {
 		return fmt.Errorf("list sessions: %w", err)
 	}
-	var unread []error // one that another version wrote keeps none of the others
 	_, err = c.store.Update(func(tx *store.Tx) error {
 		for _, item := range items {
 			row, _, err := tx.Get(item.Key) // it may have been prolonged meanwhile
@@ -124,11 +151,7 @@ func (c *Catalog) DropExpiredSessions(now time.Time) error {
 				return err
 			}
 			var s Session
-			if err := decode(row, cellRecord, &s); err != nil {
-				unread = append(unread, fmt.Errorf("%s: %w", item.Key, err))
-				continue
-			}
-			if s.Expires > now.Unix() {
+			if decode(row, cellRecord, &s) != nil || s.Expires > now.Unix() {
 				continue
 			}
 			if err := tx.Delete(item.Key); err != nil {
@@ -137,7 +160,7 @@ func (c *Catalog) DropExpiredSessions(now time.Time) error {
 		}
 		return nil
 	})
-	if err = errors.Join(append(unread, err)...); err != nil {
+	if err != nil {
 		return fmt.Errorf("drop expired sessions: %w", err)
 	}
 	return nil
@@ -145,37 +168,6 @@ func (c *Catalog) DropExpiredSessions(now time.Time) error {
 
 // DeleteSession ends a session; ErrNotFound if there is none.
 func (c *Catalog) DeleteSession(id string) error { return c.deleteRecord(NamespaceSessions, id) }
-
-// putRecord writes a record unless it was ended: what is revoked stays so,
-// also against a writer that had read it before.
-func (c *Catalog) putRecord(namespace, id string, v any) error {
-	_, err := c.store.Update(func(tx *store.Tx) error {
-		key := crdt.NewKey(namespace, id)
-		row, ok, err := tx.Get(key)
-		if err != nil {
-			return err
-		}
-		if !ok && row.Length > 0 {
-			return ErrNotFound
-		}
-		return set(tx, key, cellRecord, v)
-	})
-	if err != nil {
-		return fmt.Errorf("write %s row: %w", namespace, err)
-	}
-	return nil
-}
-
-func (c *Catalog) record(namespace, id string, out any) error {
-	row, ok, err := c.store.Get(crdt.NewKey(namespace, id))
-	if err != nil {
-		return fmt.Errorf("read %s row: %w", namespace, err)
-	}
-	if !ok {
-		return fmt.Errorf("%s row: %w", namespace, ErrNotFound)
-	}
-	return decode(row, cellRecord, out)
-}
 
 func (c *Catalog) deleteRecord(namespace, id string) error {
 	_, err := c.store.Update(func(tx *store.Tx) error { return deleteRow(tx, crdt.NewKey(namespace, id)) })

@@ -23,29 +23,34 @@ type AssignmentID struct {
 	Slot  int
 }
 
-// Assignments lists who owns which slot, ordered by model and slot. Vacant
-// slots are listed too: their epoch is the one to go on from.
+// Assignments lists who owns which slot, ordered by model and slot, without rows that
+// cannot be read. Vacant slots are listed too: their epoch is the one to go on from.
 func (c *Catalog) Assignments() ([]Assignment, error) {
-	items, err := c.store.List(NamespaceAssignments)
-	if err != nil {
-		return nil, fmt.Errorf("list assignments: %w", err)
-	}
-	assignments := make([]Assignment, 0, len(items))
-	for _, item := range items {
-		a, err := assignmentFromRow(item.Key, item.Row)
-		if err != nil {
-			return nil, err
-		}
-		assignments = append(assignments, a)
-	}
+	assignments, err := listRows(c, NamespaceAssignments, assignmentFromRow)
 	slices.SortFunc(assignments, func(a, b Assignment) int {
 		return cmp.Or(strings.Compare(a.Model, b.Model), cmp.Compare(a.Slot, b.Slot))
 	})
-	return assignments, nil
+	return assignments, err
+}
+
+// UnreadableSlots are the slots whose assignments cannot be read: nobody here knows
+// whose they are.
+func (c *Catalog) UnreadableSlots() ([]AssignmentID, error) {
+	rows, err := c.Unreadable(NamespaceAssignments)
+	var out []AssignmentID
+	for _, e := range rows {
+		if parts, err := keyParts(e.Key, "assignment", 2); err == nil {
+			if slot, err := strconv.Atoi(parts[1]); err == nil {
+				out = append(out, AssignmentID{parts[0], slot})
+			}
+		}
+	}
+	return out, err
 }
 
 // PutAssignment writes who owns a slot. An epoch that is not above the one on
-// disk changes nothing: the same one would name two owners in turn.
+// disk changes nothing: the same one would name two owners in turn. One on disk that
+// cannot be read is an *UnreadableError.
 func (c *Catalog) PutAssignment(a Assignment) error {
 	key := crdt.NewKey(NamespaceAssignments, a.Model, strconv.Itoa(a.Slot))
 	value, err := encode(a)
@@ -55,6 +60,9 @@ func (c *Catalog) PutAssignment(a Assignment) error {
 	_, err = c.store.Update(func(tx *store.Tx) error {
 		row, _, err := tx.Get(key)
 		if err != nil {
+			return err
+		}
+		if _, err := assignmentFromRow(key, row); err != nil {
 			return err
 		}
 		if had, ok := row.Cells[cellOwner]; ok && had.At >= crdt.HLC(a.Epoch) {
@@ -71,18 +79,18 @@ func (c *Catalog) PutAssignment(a Assignment) error {
 func assignmentFromRow(key crdt.Key, row crdt.Row) (Assignment, error) {
 	parts, err := keyParts(key, "assignment", 2)
 	if err != nil {
-		return Assignment{}, err
+		return Assignment{}, unreadable(key, row, err)
 	}
 	slot, err := strconv.Atoi(parts[1])
 	if err == nil && strconv.Itoa(slot) != parts[1] {
 		err = errors.New("is not in its shortest form")
 	}
 	if err != nil {
-		return Assignment{}, fmt.Errorf("assignment slot %q of %s: %w", parts[1], parts[0], err)
+		return Assignment{}, unreadable(key, row, fmt.Errorf("slot %q: %w", parts[1], err))
 	}
 	var a Assignment
 	if err := decode(row, cellOwner, &a); err != nil {
-		return Assignment{}, fmt.Errorf("read assignment of %s slot %d: %w", parts[0], slot, err)
+		return Assignment{}, unreadable(key, row, err)
 	}
 	a.Model, a.Slot = parts[0], slot
 	return a, nil

@@ -6,5 +6,6 @@
 // A document is read from its row each time and never cached here, so what a
 // reader gets is what the store holds. Writes go through one store
 // transaction; what they change is one cell for each setting, so that two
-// edits of different settings of one model both survive a merge.
+// edits of different settings of one model both survive a merge. A row that cannot be
+// read fails nothing but what is asked of it by its key; see UnreadableError.
 package catalog

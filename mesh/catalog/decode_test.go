@@ -108,41 +108,180 @@ func TestGarbageInACellIsRefused(t *testing.T) {
 	})
 }
 
-// A list that holds an unreadable row names the document; once it is removed the list is whole again.
-func TestAnUnreadableRowIsNamed(t *testing.T) {
+// A list goes on without a row that cannot be read, whichever cell it is and whatever stands
+// there. The row is named with who wrote it, stays as it is, and goes by its key alone.
+func TestAnUnreadableRowFailsNobodyElse(t *testing.T) {
 	eachShelf(t, func(t *testing.T, s shelf) {
 		b := quickBox(t)
-		cell := slices.Sorted(maps.Keys(s.cells))[0]
-		b.put(t, s.key, map[string][]byte{cell: {0xff}})
-		_, err := s.list(b)
-		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("decode cell %q", cell)) || !strings.Contains(err.Error(), "doc-1") {
-			t.Fatalf("error is %v", err)
+		other := otherKey(s)
+		for cell, v := range s.cells {
+			b.put(t, other, map[string][]byte{cell: enc(t, v)})
 		}
-		b.put(t, s.key, map[string][]byte{cell: nil})
-		if _, err := s.list(b); err != nil {
-			t.Errorf("with the cell emptied: %v", err)
+		good, err := s.list(b)
+		must(t, err)
+		parts, err := s.key.Parts()
+		must(t, err)
+		for cell := range s.cells {
+			for name, value := range garbage() {
+				b.put(t, s.key, map[string][]byte{cell: value})
+				before := b.row(t, s.key)
+				got, err := s.list(b)
+				must(t, err)
+				if s.what != "node" { // whose settings count as the narrowest
+					equal(t, "with "+name+" in "+cell, good, got)
+				}
+				bad, err := b.Unreadable()
+				must(t, err)
+				if len(bad) != 1 || bad[0].Key != s.key || bad[0].By != b.store.ID() || !strings.Contains(bad[0].Error(), fmt.Sprintf("decode cell %q", cell)) {
+					t.Fatalf("%s in %s is told as %v", name, cell, bad)
+				}
+				if !b.row(t, s.key).Equal(before) {
+					t.Errorf("%s in %s was changed by being read", name, cell)
+				}
+				must(t, b.RemoveUnreadable(s.key.Namespace(), parts...))
+				notFound(t, "again", b.RemoveUnreadable(s.key.Namespace(), parts...))
+			}
+		}
+		otherParts, err := other.Parts()
+		must(t, err)
+		notFound(t, "one that can be read", b.RemoveUnreadable(other.Namespace(), otherParts...))
+		bad, err := b.Unreadable(s.key.Namespace())
+		must(t, err)
+		if got, err := s.list(b); err != nil || len(bad) > 0 {
+			t.Errorf("after all: %v, %v, %v", got, bad, err)
 		}
 	})
 }
 
-// A key with more or fewer parts than this version writes says so, in words.
-func TestKeysOfAnotherShapeAreRefused(t *testing.T) {
+// otherKey is the key of another document beside that of a shelf.
+func otherKey(s shelf) crdt.Key {
+	parts, _ := s.key.Parts()
+	return crdt.NewKey(s.key.Namespace(), append([]string{"doc-2"}, parts[1:]...)...)
+}
+
+// A key with more or fewer parts than this version writes is no document, and is told of
+// in words.
+func TestKeysOfAnotherShapeAreNamed(t *testing.T) {
 	eachShelf(t, func(t *testing.T, s shelf) {
 		for _, parts := range [][]string{{}, {"a", "b", "c"}} {
 			b := quickBox(t)
+			none, err := s.list(b)
+			must(t, err)
 			key := crdt.NewKey(s.key.Namespace(), parts...)
 			b.put(t, key, map[string][]byte{"some": enc(t, 1)})
-			_, err := s.list(b)
+			got, err := s.list(b)
+			must(t, err)
+			equal(t, "list", none, got)
 			want := 1
 			if s.what == "price" || s.what == "assignment" {
 				want = 2
 			}
-			text := fmt.Sprintf("the %s key %s has another shape: %d parts instead of %d", s.what, key, len(parts), want)
-			if err == nil || err.Error() != text {
-				t.Errorf("error is %v, want %s", err, text)
+			bad, err := b.Unreadable(s.key.Namespace())
+			must(t, err)
+			text := fmt.Sprintf("row %s cannot be read: the %s key %s has another shape: %d parts instead of %d", key, s.what, key, len(parts), want)
+			if len(bad) != 1 || bad[0].Error() != text || bad[0].By != 0 {
+				t.Errorf("it is told as %v, want %s", bad, text)
 			}
+			must(t, b.RemoveUnreadable(s.key.Namespace(), parts...))
 		}
 	})
+}
+
+// Whoever asks for just that row, or is about to write it, is told by type; the row stays.
+func TestAnUnreadableRowIsNotWritten(t *testing.T) {
+	b := quickBox(t)
+	spoil := func(cell string, namespace string, parts ...string) {
+		b.put(t, crdt.NewKey(namespace, parts...), map[string][]byte{cell: {0xff}})
+	}
+	spoil(cellScale, NamespaceModels, "m")
+	spoil(cellOwner, NamespaceAssignments, "m", "0")
+	spoil(cellKeyExpires, NamespaceKeys, "k")
+	spoil(cellRecord, NamespaceSessions, "s")
+	spoil(limitPrefix+"requests", NamespaceTenants, "t")
+	spoil(limitPrefix+"requests", NamespaceProjects, "p")
+	spoil(cellProviderTarget, NamespaceProviders, "x")
+	spoil(cellRecord, NamespaceRoutes, "r")
+	spoil(string(PriceInput), NamespacePrices, "m", "")
+	spoil(cellCordon, NamespaceNodes, "n")
+	before, err := b.store.Since(0, 1<<20)
+	must(t, err)
+	named := smol()
+	named.Name = "M"
+	route := func(name string) Route { return Route{Name: name, Targets: []string{"z"}} }
+	for name, call := range map[string]func() error{
+		"Model":          func() error { _, err := b.Model("m"); return err },
+		"CreateModel":    func() error { return b.CreateModel(named) },
+		"UpdateModel":    func() error { return b.UpdateModel("m", func(*Model) error { return nil }) },
+		"UnloadModel":    func() error { return b.UnloadModel("m", func(*Model) error { return nil }) },
+		"PutAssignment":  func() error { return b.PutAssignment(Assignment{Model: "m", Epoch: 1 << 62}) },
+		"APIKey":         func() error { _, err := b.APIKey("k"); return err },
+		"PutAPIKey":      func() error { return b.PutAPIKey(APIKey{ID: "k", Name: "k"}) },
+		"UpdateAPIKey":   func() error { return b.UpdateAPIKey("k", func(*APIKey) error { return nil }) },
+		"Session":        func() error { _, err := b.Session("s"); return err },
+		"PutSession":     func() error { return b.PutSession(Session{ID: "s"}) },
+		"UpdateTenant":   func() error { return b.UpdateTenant("t", func(*Tenant) error { return nil }) },
+		"UpdateProject":  func() error { return b.UpdateProject("p", func(*Project) error { return nil }) },
+		"Provider":       func() error { _, err := b.Provider("x"); return err },
+		"SetProvider":    func() error { return b.SetProvider("x", func(*Provider) error { return nil }) },
+		"PutRoute":       func() error { return b.PutRoute(route("r")) },
+		"a model's name": func() error { return b.PutRoute(route("m")) },
+		"SetPrice":       func() error { return b.SetPrice(Price{Model: "m", Micros: map[PriceKind]uint64{PriceOutput: 1}}) },
+		"UpdateNode":     func() error { return b.UpdateNode("n", func(*NodeSettings) error { return nil }) },
+	} {
+		if e := (*UnreadableError)(nil); !errors.As(call(), &e) {
+			t.Errorf("%s: error is %v", name, call())
+		}
+	}
+	after, err := b.store.Since(0, 1<<20)
+	must(t, err)
+	equal(t, "rows", before.Items, after.Items)
+	slots, err := b.UnreadableSlots()
+	must(t, err)
+	equal(t, "slots", []AssignmentID{{"m", 0}}, slots)
+	has, err := b.HasAPIKeys()
+	if must(t, err); !has {
+		t.Error("a key that cannot be read is none for who makes the first")
+	}
+}
+
+// What cannot be read widens no right: a group that it may count for is in use, and a node
+// whose labels it may hold is taken by no selector.
+func TestAnUnreadableRowWidensNothing(t *testing.T) {
+	b := quickBox(t)
+	for _, id := range []string{"a", "z"} {
+		_, err := b.CreateTenant(Tenant{ID: id})
+		must(t, err)
+		_, err = b.CreateProject(Project{ID: id})
+		must(t, err)
+	}
+	bad := crdt.NewKey(NamespaceProjects, "bad")
+	b.put(t, bad, map[string][]byte{limitPrefix + "requests": {0xff}, cellTenant: enc(t, "a")})
+	b.put(t, crdt.NewKey(NamespaceKeys, "bad"), map[string][]byte{cellKeyExpires: {0xff}, cellKeyProject: enc(t, "a")})
+	for name, remove := range map[string]func(string) error{"tenant": b.RemoveTenant, "project": b.RemoveProject} {
+		if err := remove("a"); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "/bad, which cannot be read") {
+			t.Errorf("%s: error is %v", name, err)
+		}
+	}
+	must(t, b.RemoveProject("z"))
+	b.put(t, bad, map[string][]byte{cellTenant: {0xff}})
+	if err := b.RemoveTenant("z"); !errors.Is(err, ErrInUse) {
+		t.Errorf("a tenant that the project may name: error is %v", err)
+	}
+	must(t, b.RemoveUnreadable(NamespaceProjects, "bad"))
+	must(t, b.RemoveTenant("z"))
+
+	b.put(t, nodeKey("n"), map[string][]byte{labelPrefix + "zone": {0xff}})
+	nodes, err := b.NodeSettings()
+	must(t, err)
+	n := nodes["n"]
+	for _, s := range []Selector{{Require: map[string]string{"a": "b"}}, {Forbid: map[string]string{"zone": "eu"}}} {
+		if s.Refuses(n.Labels) != "its labels cannot be read" {
+			t.Errorf("%+v takes the node", s)
+		}
+	}
+	if !n.Unreadable || !n.Cordoned || (Selector{}).Refuses(n.Labels) != "" || CheckLabel(labelUnreadable, "true") == nil {
+		t.Errorf("the node is %+v", n)
+	}
 }
 
 func TestKeysThatAreNoneAreRefused(t *testing.T) {

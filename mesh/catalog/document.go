@@ -37,7 +37,7 @@ func (c *Catalog) Watch(namespaces ...string) *store.Watch { return c.store.Watc
 
 // encode writes one cell's value. Deterministic, so that two nodes that write
 // the same setting write the same bytes. What no node could read back, such as
-// text that is not UTF-8, is refused: one such cell hides its whole namespace.
+// text that is not UTF-8, is refused: one such cell hides its whole document.
 func encode(v any) ([]byte, error) {
 	mode, err := cbor.CoreDetEncOptions().EncMode()
 	if err != nil {
@@ -96,7 +96,7 @@ func decode(row crdt.Row, cell string, out any) error {
 		return nil
 	}
 	if err := cbor.Unmarshal(value, out); err != nil {
-		return fmt.Errorf("decode cell %q: %w", cell, err)
+		return &cellError{cell, err}
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ type KeyError struct{ Field, Why string }
 func (e *KeyError) Error() string { return fmt.Sprintf("an API key's %s %s", e.Field, e.Why) }
 
 // PutAPIKey stores a new key. What is revoked stays so. Errors: *KeyError,
-// *RulesError, *GroupError, *LabelError, ErrNotFound for a key that was revoked.
+// *RulesError, *GroupError, *LabelError, ErrNotFound for a key that was revoked,
+// *UnreadableError.
 func (c *Catalog) PutAPIKey(k APIKey) error {
 	_, err := c.store.Update(func(tx *store.Tx) error {
 		key := crdt.NewKey(NamespaceKeys, k.ID)
@@ -40,6 +41,9 @@ func (c *Catalog) PutAPIKey(k APIKey) error {
 		}
 		if !ok && row.Length > 0 {
 			return ErrNotFound
+		}
+		if _, err := keyFromRow(k.ID, row); err != nil {
+			return err
 		}
 		if k.Project, err = existing(tx, "project", NamespaceProjects, k.Project); err != nil {
 			return err
@@ -195,7 +199,7 @@ func keyFromRow(id string, row crdt.Row) (APIKey, error) {
 		decode(row, cellKeyNodes, &k.Nodes), decode(row, cellKeyExpires, &k.Expires),
 		decode(row, cellKeyOrigins, &k.Origins))
 	if err != nil {
-		return APIKey{}, fmt.Errorf("read API key %s: %w", id, err)
+		return APIKey{}, unreadable(crdt.NewKey(NamespaceKeys, id), row, err)
 	}
 	return k, nil
 }

@@ -133,7 +133,7 @@ func projectDocument() document[Project] {
 func nodeDocument() document[NodeSettings] {
 	read := func(b box, id string) (NodeSettings, error) {
 		all, err := b.NodeSettings()
-		if s, ok := all[id]; ok || err != nil {
+		if s, ok := all[id]; ok && !s.Unreadable || err != nil {
 			return s, err
 		}
 		return NodeSettings{}, ErrNotFound

@@ -87,25 +87,26 @@ func CheckName(name string) error {
 
 func modelKey(id string) crdt.Key { return crdt.NewKey(NamespaceModels, id) }
 
-// Models lists the catalog, ordered by ID.
+// Models lists the catalog, ordered by ID, without entries that cannot be read.
 func (c *Catalog) Models() ([]Model, error) {
-	items, err := c.store.List(NamespaceModels)
-	if err != nil {
-		return nil, fmt.Errorf("list models: %w", err)
-	}
-	models := make([]Model, 0, len(items))
-	for _, item := range items {
-		m, err := modelFromRow(item.Key, item.Row)
-		if err != nil {
-			return nil, err
-		}
-		models = append(models, m)
-	}
+	models, err := listRows(c, NamespaceModels, modelFromRow)
 	slices.SortFunc(models, func(a, b Model) int { return strings.Compare(a.ID, b.ID) })
-	return models, nil
+	return models, err
 }
 
-// Model reads one entry by ID; ErrNotFound if there is none.
+// UnreadableModels are the IDs of entries that cannot be read.
+func (c *Catalog) UnreadableModels() ([]string, error) {
+	rows, err := c.Unreadable(NamespaceModels)
+	var out []string
+	for _, e := range rows {
+		if parts, err := keyParts(e.Key, "model", 1); err == nil {
+			out = append(out, parts[0])
+		}
+	}
+	return out, err
+}
+
+// Model reads one entry by ID; ErrNotFound if there is none, *UnreadableError.
 func (c *Catalog) Model(id string) (Model, error) {
 	row, ok, err := c.store.Get(modelKey(id))
 	if err != nil {
@@ -139,7 +140,8 @@ func Resolve(models []Model, name string) (Model, bool) {
 
 // CreateModel adds an entry. The same name with the same digest is the same
 // entry and changes nothing; with another digest it is an *ExistsError. What
-// cannot be kept is a *NameError, *ModelError or *LabelError.
+// cannot be kept is a *NameError, *ModelError or *LabelError. An entry of that name
+// that cannot be read is an *UnreadableError.
 func (c *Catalog) CreateModel(m Model) error {
 	if err := CheckName(m.Name); err != nil {
 		return err
@@ -172,7 +174,7 @@ func (c *Catalog) CreateModel(m Model) error {
 }
 
 // UpdateModel changes one entry: fn gets it as it stands, and only the cells
-// that fn changed are written. Errors: as CreateModel's, and ErrNotFound.
+// that fn changed are written. Errors: as CreateModel's, ErrNotFound, *UnreadableError.
 func (c *Catalog) UpdateModel(id string, fn func(*Model) error) error {
 	return c.updateModel(id, fn, func(*store.Tx, crdt.Row) error { return nil })
 }
@@ -236,7 +238,7 @@ func (c *Catalog) DeleteModel(id string) error {
 func modelFromRow(key crdt.Key, row crdt.Row) (Model, error) {
 	parts, err := keyParts(key, "model", 1)
 	if err != nil {
-		return Model{}, err
+		return Model{}, unreadable(key, row, err)
 	}
 	m := Model{ID: parts[0], Name: parts[0], State: ModelServed, Created: row.Cells[cellSource].At.Time().Unix(), Unloaded: uint64(row.Cells[cellUnloaded].At)}
 	err = errors.Join(
@@ -268,7 +270,7 @@ func modelFromRow(key crdt.Key, row crdt.Row) (Model, error) {
 	slices.Sort(m.Aliases)
 	slices.SortFunc(m.Profiles, func(a, b Profile) int { return strings.Compare(a.ID, b.ID) })
 	if err != nil {
-		return Model{}, fmt.Errorf("read model %q: %w", m.ID, err)
+		return Model{}, unreadable(key, row, err)
 	}
 	return m, nil
 }
@@ -295,8 +297,44 @@ func (m Model) cells() map[string]any {
 	return cells
 }
 
-// writeSet writes changed members of a set of cells and empties those gone.
+// FullError says that a row has no place for another cell. An alias, profile, label or
+// key that was removed leaves its cell behind, empty: without it an edit that another
+// box made before would bring it back. The same name takes the same cell again.
+type FullError struct{ Key crdt.Key }
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("row %s has no place for another name: it has had about %d, those that were removed among them", e.Key, maxNames)
+}
+
+// maxNames is how many cells a row may have before it takes no other name: the rest is
+// for settings, of which not each has a cell yet.
+const maxNames = crdt.MaxCells - 24
+
+// checkPlace says whether the new names of want have a place in a row: a *FullError if
+// not.
+func checkPlace(tx *store.Tx, key crdt.Key, have, want map[string]any) error {
+	row, _, err := tx.Get(key)
+	if err != nil {
+		return err
+	}
+	names := 0
+	for cell, v := range want {
+		if _, there := row.Cells[cell]; !there && strings.Contains(cell, "/") && !reflect.DeepEqual(have[cell], v) {
+			names++
+		}
+	}
+	if names > 0 && len(row.Cells)+names > maxNames {
+		return &FullError{key}
+	}
+	return nil
+}
+
+// writeSet writes changed members of a set of cells and empties those gone. Errors:
+// *FullError, or one of the store.
 func writeSet(tx *store.Tx, key crdt.Key, have, want map[string]any) error {
+	if err := checkPlace(tx, key, have, want); err != nil {
+		return err
+	}
 	for cell, v := range want {
 		if reflect.DeepEqual(have[cell], v) {
 			continue

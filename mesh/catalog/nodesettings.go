@@ -36,7 +36,13 @@ type NodeSettings struct {
 	Draining bool `json:"draining,omitempty"`
 	// CordonedDevices get no new replicas, by device ID, sorted.
 	CordonedDevices []string `json:"cordoned_devices,omitempty"`
+	// Unreadable: what was said cannot be read. Until it can be, the node counts as
+	// cordoned, and no selector of labels takes it.
+	Unreadable bool `json:"unreadable,omitempty"`
 }
+
+// labelUnreadable stands for labels that cannot be read. No label can have that name.
+const labelUnreadable = "!unreadable"
 
 // LabelError says why a label cannot be used.
 type LabelError struct{ Label, Why string }
@@ -66,7 +72,8 @@ func CheckLabel(key, value string) error {
 
 func nodeKey(peer string) crdt.Key { return crdt.NewKey(NamespaceNodes, peer) }
 
-// NodeSettings lists what was said of nodes, by peer ID.
+// NodeSettings lists what was said of nodes, by peer ID. What cannot be read is listed
+// too, as Unreadable.
 func (c *Catalog) NodeSettings() (map[string]NodeSettings, error) {
 	items, err := c.store.List(NamespaceNodes)
 	if err != nil {
@@ -76,7 +83,11 @@ func (c *Catalog) NodeSettings() (map[string]NodeSettings, error) {
 	for _, item := range items {
 		s, err := nodeSettingsFromRow(item.Key, item.Row)
 		if err != nil {
-			return nil, err
+			parts, err := keyParts(item.Key, "node", 1)
+			if err != nil {
+				continue // it is about nobody
+			}
+			s = NodeSettings{Peer: parts[0], Labels: map[string]string{labelUnreadable: "true"}, Cordoned: true, Unreadable: true}
 		}
 		out[s.Peer] = s
 	}
@@ -113,7 +124,7 @@ func (c *Catalog) UpdateNode(peer string, fn func(*NodeSettings) error) error {
 func nodeSettingsFromRow(key crdt.Key, row crdt.Row) (NodeSettings, error) {
 	parts, err := keyParts(key, "node", 1)
 	if err != nil {
-		return NodeSettings{}, err
+		return NodeSettings{}, unreadable(key, row, err)
 	}
 	s := NodeSettings{Peer: parts[0], Labels: map[string]string{}}
 	err = errors.Join(decode(row, cellLocation, &s.Location), decode(row, cellCordon, &s.Cordoned), decode(row, cellDrain, &s.Draining))
@@ -133,7 +144,7 @@ func nodeSettingsFromRow(key crdt.Key, row crdt.Row) (NodeSettings, error) {
 	}
 	slices.Sort(s.CordonedDevices)
 	if err != nil {
-		return NodeSettings{}, fmt.Errorf("read settings of node %s: %w", s.Peer, err)
+		return NodeSettings{}, unreadable(key, row, err)
 	}
 	return s, nil
 }

@@ -47,33 +47,22 @@ type PriceError struct{ Why string }
 
 func (e *PriceError) Error() string { return e.Why }
 
-// Prices lists the price table, by model and provider.
+// Prices lists the price table, by model and provider, without rows that cannot be read.
 func (c *Catalog) Prices() ([]Price, error) {
-	items, err := c.store.List(NamespacePrices)
-	if err != nil {
-		return nil, fmt.Errorf("list prices: %w", err)
-	}
-	out := make([]Price, 0, len(items))
-	for _, item := range items {
-		p, err := priceFromRow(item.Key, item.Row)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, p)
-	}
+	out, err := listRows(c, NamespacePrices, priceFromRow)
 	slices.SortFunc(out, func(a, b Price) int {
 		if a.Model != b.Model {
 			return strings.Compare(a.Model, b.Model)
 		}
 		return strings.Compare(a.Provider, b.Provider)
 	})
-	return out, nil
+	return out, err
 }
 
 func priceFromRow(key crdt.Key, row crdt.Row) (Price, error) {
 	parts, err := keyParts(key, "price", 2)
 	if err != nil {
-		return Price{}, err
+		return Price{}, unreadable(key, row, err)
 	}
 	p := Price{Model: parts[0], Provider: parts[1], Micros: map[PriceKind]uint64{}}
 	var errs []error
@@ -85,13 +74,13 @@ func priceFromRow(key crdt.Key, row crdt.Row) (Price, error) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return Price{}, fmt.Errorf("read price of model %q, provider %q: %w", p.Model, p.Provider, err)
+		return Price{}, unreadable(key, row, err)
 	}
 	return p, nil
 }
 
 // SetPrice writes the kinds that p names and leaves the others as they are.
-// Errors: *PriceError, *NameError, or one of the store.
+// Errors: *PriceError, *NameError, *UnreadableError, or one of the store.
 func (c *Catalog) SetPrice(p Price) error {
 	if err := CheckPrice(p); err != nil {
 		return err
@@ -104,7 +93,12 @@ func (c *Catalog) SetPrice(p Price) error {
 	for kind, micros := range p.Micros {
 		cells[string(kind)] = micros
 	}
-	_, err = c.store.Update(func(tx *store.Tx) error { return writeSet(tx, key, nil, cells) })
+	_, err = c.store.Update(func(tx *store.Tx) error {
+		if err := readable(tx, key, priceFromRow); err != nil {
+			return err
+		}
+		return writeSet(tx, key, nil, cells)
+	})
 	if err != nil {
 		return fmt.Errorf("set price: %w", err)
 	}

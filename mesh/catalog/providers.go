@@ -354,17 +354,17 @@ func (p *Provider) checkModels(fail func(string, string, ...any) error) error {
 	return nil
 }
 
-// Providers lists the providers, those that are asked first at the start.
+// Providers lists the providers, those that are asked first at the start, without those
+// that cannot be read.
 func (c *Catalog) Providers() ([]Provider, error) {
-	out, err := listGroups(c, NamespaceProviders, providerFromRow)
-	if err != nil {
-		return nil, err
-	}
-	slices.SortStableFunc(out, func(a, b Provider) int { return cmp.Compare(b.Priority, a.Priority) })
-	return out, nil
+	out, err := listRows(c, NamespaceProviders, byID("provider", providerFromRow))
+	slices.SortFunc(out, func(a, b Provider) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), strings.Compare(a.ID, b.ID))
+	})
+	return out, err
 }
 
-// Provider reads one provider by name; ErrNotFound.
+// Provider reads one provider by name; ErrNotFound, *UnreadableError.
 func (c *Catalog) Provider(name string) (Provider, error) {
 	id, err := foldGroup("provider", name)
 	if err != nil {
@@ -500,5 +500,5 @@ func providerFromRow(id string, row crdt.Row) (Provider, error) {
 	slices.SortFunc(p.Keys, func(a, b ProviderKey) int {
 		return cmp.Or(cmp.Compare(places[a.ID], places[b.ID]), strings.Compare(a.ID, b.ID))
 	})
-	return p, err
+	return p, unreadable(crdt.NewKey(NamespaceProviders, id), row, err)
 }

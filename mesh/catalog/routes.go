@@ -138,7 +138,8 @@ func checkParams(p Params, fail func(string, ...any) error) error {
 }
 
 // PutRoute writes a route, or replaces it whole. What cannot be kept, or has the
-// name of a model, is a *RouteError or *NameError.
+// name of a model, is a *RouteError or *NameError. A route or model of that name that
+// cannot be read is an *UnreadableError.
 func (c *Catalog) PutRoute(r Route) error {
 	if err := CheckName(r.Name); err != nil {
 		return err
@@ -158,7 +159,14 @@ func (c *Catalog) PutRoute(r Route) error {
 		if m, taken := Resolve(models, r.Name); taken {
 			return &RouteError{r.Name, fmt.Sprintf("the model %s has this name already", m.Name)}
 		}
-		return set(tx, crdt.NewKey(NamespaceRoutes, r.ID), cellRecord, r)
+		if err := readable(tx, modelKey(r.ID), modelFromRow); err != nil {
+			return err
+		}
+		key := crdt.NewKey(NamespaceRoutes, r.ID)
+		if err := readable(tx, key, routeFromRow); err != nil {
+			return err
+		}
+		return set(tx, key, cellRecord, r)
 	})
 	if err != nil {
 		return fmt.Errorf("write route %q: %w", r.Name, err)
@@ -166,32 +174,21 @@ func (c *Catalog) PutRoute(r Route) error {
 	return nil
 }
 
-// Routes lists the routes, ordered by ID.
+// Routes lists the routes, ordered by ID, without those that cannot be read.
 func (c *Catalog) Routes() ([]Route, error) {
-	items, err := c.store.List(NamespaceRoutes)
-	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
-	}
-	out := make([]Route, 0, len(items))
-	for _, item := range items {
-		r, err := routeFromRow(item.Key, item.Row)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, r)
-	}
+	out, err := listRows(c, NamespaceRoutes, routeFromRow)
 	slices.SortFunc(out, func(a, b Route) int { return strings.Compare(a.ID, b.ID) })
-	return out, nil
+	return out, err
 }
 
 func routeFromRow(key crdt.Key, row crdt.Row) (Route, error) {
 	parts, err := keyParts(key, "route", 1)
 	if err != nil {
-		return Route{}, err
+		return Route{}, unreadable(key, row, err)
 	}
 	var r Route
 	if err := decode(row, cellRecord, &r); err != nil {
-		return Route{}, fmt.Errorf("read route %q: %w", parts[0], err)
+		return Route{}, unreadable(key, row, err)
 	}
 	r.ID = parts[0]
 	return r, nil

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -54,17 +53,14 @@ func TestASessionThatEndedStaysEnded(t *testing.T) {
 	notFound(t, "one that never was", err)
 }
 
-// A session that cannot be read is kept and told of, and keeps none of the others from ending.
+// A session that cannot be read is kept, and keeps none of the others from ending.
 func TestAnUnreadableSessionKeepsNoOther(t *testing.T) {
 	b := quickBox(t)
 	must(t, b.PutSession(Session{ID: "a", Expires: 1}))
 	must(t, b.PutSession(Session{ID: "z", Expires: 1}))
 	key := crdt.NewKey(NamespaceSessions, "future")
 	b.put(t, key, map[string][]byte{cellRecord: {0xff}})
-	err := b.DropExpiredSessions(time.Unix(5, 0))
-	if err == nil || !strings.Contains(err.Error(), "drop expired sessions: sessions/future: decode cell") {
-		t.Errorf("error is %v", err)
-	}
+	must(t, b.DropExpiredSessions(time.Unix(5, 0)))
 	for _, id := range []string{"a", "z"} {
 		_, err := b.Session(id)
 		notFound(t, id, err)

@@ -65,52 +65,32 @@ func foldGroup(kind, name string) (string, error) {
 	return strings.ToLower(bare), nil // after the check: the Kelvin sign folds to k
 }
 
-// Tenants lists the tenants by ID.
+// Tenants lists the tenants by ID, without those that cannot be read: who counts for
+// one of them counts for a tenant that is missing.
 func (c *Catalog) Tenants() ([]Tenant, error) {
-	return listGroups(c, NamespaceTenants, tenantFromRow)
+	out, err := listRows(c, NamespaceTenants, byID("tenant", tenantFromRow))
+	slices.SortFunc(out, func(a, b Tenant) int { return strings.Compare(a.ID, b.ID) })
+	return out, err
 }
 
-// Projects lists the projects by ID.
+// Projects lists the projects by ID, without those that cannot be read: who counts for
+// one of them counts for a project that is missing.
 func (c *Catalog) Projects() ([]Project, error) {
-	return listGroups(c, NamespaceProjects, projectFromRow)
-}
-
-func listGroups[T any](c *Catalog, namespace string, read func(id string, row crdt.Row) (T, error)) ([]T, error) {
-	items, err := c.store.List(namespace)
-	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", namespace, err)
-	}
-	byID := map[string]T{}
-	var ids []string
-	for _, item := range items {
-		parts, err := keyParts(item.Key, strings.TrimSuffix(namespace, "s"), 1)
-		if err != nil {
-			return nil, err
-		}
-		v, err := read(parts[0], item.Row)
-		if err != nil {
-			return nil, fmt.Errorf("read %s row %q: %w", namespace, parts[0], err)
-		}
-		byID[parts[0]] = v
-		ids = append(ids, parts[0])
-	}
-	slices.Sort(ids)
-	out := make([]T, len(ids))
-	for i, id := range ids {
-		out[i] = byID[id]
-	}
-	return out, nil
+	out, err := listRows(c, NamespaceProjects, byID("project", projectFromRow))
+	slices.SortFunc(out, func(a, b Project) int { return strings.Compare(a.ID, b.ID) })
+	return out, err
 }
 
 func tenantFromRow(id string, row crdt.Row) (Tenant, error) {
 	rules, err := readRules(row)
-	return Tenant{ID: id, Rules: rules}, err
+	return Tenant{ID: id, Rules: rules}, unreadable(crdt.NewKey(NamespaceTenants, id), row, err)
 }
 
 func projectFromRow(id string, row crdt.Row) (Project, error) {
 	rules, err := readRules(row)
 	p := Project{ID: id, Rules: rules}
-	return p, errors.Join(err, decode(row, cellTenant, &p.Tenant))
+	err = errors.Join(err, decode(row, cellTenant, &p.Tenant))
+	return p, unreadable(crdt.NewKey(NamespaceProjects, id), row, err)
 }
 
 // CreateTenant adds a tenant and gives it as written. Errors: ErrTaken,
@@ -246,25 +226,27 @@ func (c *Catalog) changeGroup(kind, namespace, id string, create bool, change fu
 	return nil
 }
 
-// RemoveTenant ends a tenant that has no project; ErrInUse, ErrNotFound.
+// RemoveTenant ends a tenant that has no project, nor one that cannot be read and may
+// be its; ErrInUse, ErrNotFound.
 func (c *Catalog) RemoveTenant(name string) error {
 	return c.removeGroup("tenant", NamespaceTenants, name, func(id string) error {
 		projects, err := c.Projects()
 		if i := slices.IndexFunc(projects, func(p Project) bool { return p.Tenant == id }); i >= 0 {
 			return fmt.Errorf("%w: project %q is one of its", ErrInUse, projects[i].ID)
 		}
-		return err
+		return errors.Join(err, c.mayCountFor(NamespaceProjects, cellTenant, id))
 	})
 }
 
-// RemoveProject ends a project that has no key; ErrInUse, ErrNotFound.
+// RemoveProject ends a project that has no key, nor one that cannot be read and may be
+// its; ErrInUse, ErrNotFound.
 func (c *Catalog) RemoveProject(name string) error {
 	return c.removeGroup("project", NamespaceProjects, name, func(id string) error {
 		keys, err := c.APIKeys()
 		if i := slices.IndexFunc(keys, func(k APIKey) bool { return k.Project == id }); i >= 0 {
 			return fmt.Errorf("%w: key %q is one of its", ErrInUse, keys[i].Name)
 		}
-		return err
+		return errors.Join(err, c.mayCountFor(NamespaceKeys, cellKeyProject, id))
 	})
 }
 

@@ -80,6 +80,9 @@ type Selector struct {
 
 // Refuses says which label keeps a node from being chosen; empty if none does.
 func (s Selector) Refuses(labels map[string]string) string {
+	if _, unknown := labels[labelUnreadable]; unknown && len(s.Require)+len(s.Forbid) > 0 {
+		return "its labels cannot be read"
+	}
 	for _, key := range slices.Sorted(maps.Keys(s.Require)) {
 		if have, ok := labels[key]; !ok || have != s.Require[key] {
 			return fmt.Sprintf("it lacks the required label %s=%s", key, s.Require[key])

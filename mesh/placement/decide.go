@@ -344,11 +344,17 @@ func (p *planner) waits(current catalog.Assignment, reason string) Decision {
 	return d
 }
 
-// orphans vacates slots of models that the catalog no longer has.
+// orphans vacates slots of models that the catalog no longer has. Those of one that
+// cannot be read stay.
 func (p *planner) orphans() []Decision {
 	var decisions []Decision
 	for id, a := range p.owned {
-		if _, known := p.model(id.Model); !known && a.Owner != "" {
+		_, known := p.model(id.Model)
+		switch {
+		case known || a.Owner == "":
+		case p.unreadable.has(id):
+			decisions = append(decisions, Decision{Model: a.Model, Slot: a.Slot, Owner: a.Owner, Device: a.Device, Demand: a.Demand, Reason: "the model cannot be read here (llmgw status)"})
+		default:
 			decisions = append(decisions, p.vacate(a, "the model is no longer in the catalog"))
 		}
 	}

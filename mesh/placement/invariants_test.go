@@ -49,7 +49,7 @@ func TestOrderOfInputsIsNothing(t *testing.T) {
 		}
 		in.Models = rapid.Permutation(in.Models).Draw(t, "models' order")
 		in.Nodes = rapid.Permutation(in.Nodes).Draw(t, "nodes' order")
-		if diff := cmp.Diff(want, Plan(Input{in.Models, in.Nodes, rapid.Permutation(in.Assignments).Draw(t, "rows' order")})); diff != "" {
+		if diff := cmp.Diff(want, Plan(Input{Models: in.Models, Nodes: in.Nodes, Assignments: rapid.Permutation(in.Assignments).Draw(t, "rows' order")})); diff != "" {
 			t.Error(diff)
 		}
 		for id, why := range whys {

@@ -103,6 +103,41 @@ func TestWhatIsDrainedIsEmptied(t *testing.T) {
 	})
 }
 
+// TestWhatCannotBeReadIsLeftAlone: neither its rows are written nor what runs of it is
+// ended, whatever becomes of the rest.
+func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		in := genMesh(rt)
+		all := in
+		in.Models = slices.DeleteFunc(slices.Clone(in.Models), func(m catalog.Model) bool {
+			bad := oneIn(rt, 3, "model unreadable?")
+			if bad {
+				in.Unreadable.Models = append(in.Unreadable.Models, m.ID)
+			}
+			return bad
+		})
+		in.Assignments = slices.DeleteFunc(slices.Clone(in.Assignments), func(a catalog.Assignment) bool {
+			bad := oneIn(rt, 3, "slot unreadable?")
+			if bad {
+				in.Unreadable.Slots = append(in.Unreadable.Slots, catalog.AssignmentID{Model: a.Model, Slot: a.Slot})
+			}
+			return bad
+		})
+		for _, d := range Plan(in) {
+			if in.Unreadable.has(d.id()) && (d.Write != nil || d.Reason == "") {
+				rt.Errorf("of what cannot be read it is decided: %+v", d)
+			}
+		}
+		for _, n := range all.Nodes {
+			for _, a := range Reconcile(n.ID, in) {
+				if in.Unreadable.has(catalog.AssignmentID{Model: a.Model, Slot: a.Slot}) {
+					rt.Errorf("%s is told of what cannot be read: %+v", n.ID, a)
+				}
+			}
+		}
+	})
+}
+
 // TestNobodyServesWhatWasUnloaded unless requests asked for it since.
 func TestNobodyServesWhatWasUnloaded(t *testing.T) {
 	inAnyWorld(t, func(t *rapid.T, w *world) {

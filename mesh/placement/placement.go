@@ -54,6 +54,20 @@ type Input struct {
 	Models      []catalog.Model
 	Nodes       []Node
 	Assignments []catalog.Assignment
+	// Unreadable are not among them.
+	Unreadable Unreadable
+}
+
+// Unreadable is what the catalog has and this version cannot read. Nothing is decided of
+// it, and what runs of it goes on.
+type Unreadable struct {
+	Models []string // IDs
+	Slots  []catalog.AssignmentID
+}
+
+// has says whether a slot is one that nothing is known of.
+func (u Unreadable) has(id catalog.AssignmentID) bool {
+	return slices.Contains(u.Models, id.Model) || slices.Contains(u.Slots, id)
 }
 
 // Decision is what should hold for one slot of a model.
@@ -86,6 +100,10 @@ func (p *planner) plan() []Decision {
 	for _, m := range p.models {
 		for _, slot := range p.slotsOf(m) {
 			current := p.slot(m.ID, slot)
+			if p.unreadable.has(catalog.AssignmentID{Model: m.ID, Slot: slot}) {
+				decisions = append(decisions, Decision{Model: m.ID, Slot: slot, Unsatisfied: true, Reason: "whose node it is cannot be read here (llmgw status)"})
+				continue
+			}
 			if d, settled := p.settled(m, current); settled {
 				decisions = append(decisions, d)
 				continue

@@ -18,8 +18,9 @@ type planner struct {
 	on     map[place]int                               // the same, by device
 	spoken map[place]int64                             // bytes promised to replicas that hold none yet
 	// claimed are bytes of what leaves a device that slots wait for, reserved whose.
-	claimed  map[place]int64
-	reserved map[catalog.AssignmentID]reservation
+	claimed    map[place]int64
+	reserved   map[catalog.AssignmentID]reservation
+	unreadable Unreadable
 	// evicted are slots that must make room, with the reason.
 	evicted map[catalog.AssignmentID]string
 }
@@ -37,7 +38,7 @@ func newPlanner(in Input) *planner {
 		slots:   map[string]int{},
 		on:      map[place]int{},
 		spoken:  map[place]int64{},
-		evicted: map[catalog.AssignmentID]string{},
+		evicted: map[catalog.AssignmentID]string{}, unreadable: in.Unreadable,
 	}
 	for _, a := range in.Assignments {
 		id := catalog.AssignmentID{Model: a.Model, Slot: a.Slot}

@@ -23,7 +23,7 @@ type Action struct {
 // the slot is about to come back, so that a model never has no replica because two
 // nodes changed their minds. Until what is released gave its memory back, nothing is
 // begun that needs it: the assignments were made without knowing of it, when self
-// began it after it was taken away.
+// began it after it was taken away. What cannot be read is neither begun nor released.
 func Reconcile(self string, in Input) []Action {
 	p := newPlanner(in)
 	planned := map[catalog.AssignmentID]string{}
@@ -33,14 +33,15 @@ func Reconcile(self string, in Input) []Action {
 	me, _ := p.node(self)
 	var actions []Action
 	for _, a := range in.Assignments {
-		if a.Owner == self && !p.lacksRoom(me, a) {
+		id := catalog.AssignmentID{Model: a.Model, Slot: a.Slot}
+		if a.Owner == self && !p.unreadable.has(id) && !p.lacksRoom(me, a) {
 			actions = append(actions, p.own(me, a))
 		}
 	}
 	for _, r := range me.Presence.Replicas {
 		id := catalog.AssignmentID{Model: r.Model, Slot: r.Slot}
 		a := p.owned[id]
-		if a.Owner == self || planned[id] == self {
+		if a.Owner == self || planned[id] == self || p.unreadable.has(id) {
 			continue
 		}
 		if a.Owner == "" {

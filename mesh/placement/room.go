@@ -93,7 +93,7 @@ func (p *planner) leaving(n Node, d catalog.Device) (bytes int64) {
 	bytes = -p.claimed[place{n.ID, d.ID}]
 	for _, r := range n.Presence.Replicas {
 		id := catalog.AssignmentID{Model: r.Model, Slot: r.Slot}
-		if p.owned[id].Owner == n.ID || !on(r, d) || r.PID == 0 && r.State != catalog.ReplicaReady {
+		if p.owned[id].Owner == n.ID || p.unreadable.has(id) || !on(r, d) || r.PID == 0 && r.State != catalog.ReplicaReady {
 			continue
 		}
 		if m, ok := p.model(r.Model); ok {

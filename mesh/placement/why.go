@@ -158,7 +158,7 @@ func effect(before, after string) Effect {
 }
 
 func (c Change) apply(in Input) Input {
-	out := Input{Models: slices.Clone(in.Models), Nodes: slices.Clone(in.Nodes), Assignments: in.Assignments}
+	out := Input{Models: slices.Clone(in.Models), Nodes: slices.Clone(in.Nodes), Assignments: in.Assignments, Unreadable: in.Unreadable}
 	for i := range out.Nodes {
 		if slices.Contains(c.Without, out.Nodes[i].ID) {
 			out.Nodes[i].Live, out.Nodes[i].Gone = false, true
