@@ -118,7 +118,7 @@ type generation struct {
 // that a late wake-up does not delay all tokens after it.
 func (g *generation) pace(ctx context.Context, i int) error {
 	p := g.s.cfg.Params
-	due := g.plan.first(p) + time.Duration(i)*p.interval()
+	due := g.plan.first(p) + time.Duration(i/p.together())*p.interval()
 	err := wait(ctx, due-g.s.cfg.Now().Sub(g.begun))
 	if i == 0 && err == nil {
 		g.first = g.s.cfg.Now()
@@ -144,12 +144,12 @@ func (g *generation) fault(i int) error {
 	return nil
 }
 
-// stream writes one event a token. A paced stream is flushed with each event,
-// an unpaced one in large pieces.
+// stream writes one event a token. A paced stream is flushed with each event, or
+// with those that come together, an unpaced one in large pieces.
 func (g *generation) stream(ctx context.Context, w http.ResponseWriter) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache")
-	paced := g.s.cfg.Params.IntervalMS > 0
+	paced, together := g.s.cfg.Params.IntervalMS > 0, g.s.cfg.Params.together()
 	f := http.NewResponseController(w)
 	send := func(b []byte) error {
 		if _, err := w.Write(b); err != nil {
@@ -167,7 +167,7 @@ func (g *generation) stream(ctx context.Context, w http.ResponseWriter) error {
 		}
 		b = g.shape.token(b, g, i)
 		g.made++
-		if paced || len(b) >= flushAt {
+		if paced && (i+1)%together == 0 || len(b) >= flushAt {
 			if err := send(b); err != nil {
 				return err
 			}

@@ -30,6 +30,7 @@ type Params struct {
 	Version      int    `json:"llmgw_sim"`     // 1
 	Tokens       int    `json:"tokens"`        // of an answer, unless the request asks for fewer; default 64
 	IntervalMS   int    `json:"interval_ms"`   // between tokens; 0: all at once
+	PerInterval  int    `json:"per_interval"`  // tokens that come together; default 1
 	FirstMS      int    `json:"first_ms"`      // until the first token
 	PrefillTPS   int    `json:"prefill_tps"`   // prompt tokens a second that are computed; 0: at once
 	CacheTokens  int    `json:"cache_tokens"`  // of prompts that are kept; 0: none
@@ -74,7 +75,7 @@ func (p Params) check() error {
 	}{
 		{"prefill_tps", p.PrefillTPS, maxTPS}, {"cache_tokens", p.CacheTokens, maxCache},
 		{"tokens", p.Tokens, maxTokens}, {"slots", p.Slots, maxSlots},
-		{"interval_ms", p.IntervalMS, maxMS}, {"first_ms", p.FirstMS, maxMS},
+		{"interval_ms", p.IntervalMS, maxMS}, {"per_interval", p.PerInterval, maxTokens}, {"first_ms", p.FirstMS, maxMS},
 		{"load_ms", p.LoadMS, maxMS}, {"exit_after_ms", p.ExitAfterMS, maxMS},
 		{"embedding_dim", p.EmbeddingDim - 1, maxDim - 1},
 	} {
@@ -92,6 +93,7 @@ func (p Params) check() error {
 }
 
 func (p Params) interval() time.Duration  { return time.Duration(p.IntervalMS) * time.Millisecond }
+func (p Params) together() int            { return max(p.PerInterval, 1) }
 func (p Params) first() time.Duration     { return time.Duration(p.FirstMS) * time.Millisecond }
 func (p Params) load() time.Duration      { return time.Duration(p.LoadMS) * time.Millisecond }
 func (p Params) exitAfter() time.Duration { return time.Duration(p.ExitAfterMS) * time.Millisecond }

@@ -88,7 +88,7 @@ func events(t *testing.T, r io.Reader) (list []event, ended bool) {
 }
 
 func TestChatStreamHasOneEventPerToken(t *testing.T) {
-	for _, pace := range []string{"0", "1"} {
+	for _, pace := range []string{"0", "1", `1,"per_interval":4`} {
 		t.Run("interval "+pace, func(t *testing.T) {
 			s, url := start(t, Config{Alias: `a/b:"c`, Params: params(t, `{"llmgw_sim":1,"tokens":9,"interval_ms":`+pace+`}`)})
 			res, err := http.Post(url+"/v1/chat/completions", "application/json",
@@ -117,6 +117,25 @@ func TestChatStreamHasOneEventPerToken(t *testing.T) {
 			want := Stats{Completed: 1, Predicted: 9}
 			until(t, "stream counted as complete", func() bool { return s.Stats() == want })
 		})
+	}
+}
+
+// flushes counts what goes out in one piece.
+type flushes struct {
+	httptest.ResponseRecorder
+	n int
+}
+
+func (f *flushes) Flush() { f.n++ }
+
+func TestTokensThatComeTogetherAreOnePiece(t *testing.T) {
+	for together, want := range map[int]int{0: 10, 1: 10, 4: 3, 9: 2, 10: 1} { // the end goes with what is left, else alone
+		s := New(Config{Params: params(t, fmt.Sprintf(`{"llmgw_sim":1,"tokens":9,"interval_ms":1,"per_interval":%d}`, together))})
+		w := &flushes{ResponseRecorder: *httptest.NewRecorder()}
+		s.Handler().ServeHTTP(w, httptest.NewRequest("POST", "/v1/completions", strings.NewReader(`{"prompt":"hi","stream":true}`)))
+		if w.n != want {
+			t.Errorf("%d together: %d pieces, want %d", together, w.n, want)
+		}
 	}
 }
 

@@ -50,14 +50,14 @@ func BenchmarkBodies(b *testing.B) {
 	}
 }
 
-// BenchmarkRates drives 128 and 256 streams at 500 tokens a second each, and as
-// fast as the engine makes them: it gives those in pieces of 16 KB, as engines
-// do that have many tokens in hand.
+// BenchmarkRates drives 128 and 256 streams at 500 and at 5,000 tokens a second each,
+// five of the latter in a piece, and as fast as the engine makes them: it gives those
+// in pieces of 16 KB, as engines do that have many tokens in hand.
 func BenchmarkRates(b *testing.B) {
 	rates := []struct {
 		name string
 		sim  Sim
-	}{{"500 tokens/s a stream", Sim{Tokens: 256, IntervalMS: 2}}, {"all tokens at once", Sim{Tokens: 1000}}}
+	}{{"500 tokens/s a stream", Sim{Tokens: 256, IntervalMS: 2}}, {"5,000 tokens/s a stream", Sim{Tokens: 1000, IntervalMS: 1, Together: 5}}, {"all tokens at once", Sim{Tokens: 1000}}}
 	for b.Loop() {
 		for _, rate := range rates {
 			st := newBenchStage(b, rate.sim)

@@ -22,9 +22,10 @@ const (
 type Sim struct {
 	Version    int    `json:"llmgw_sim"`
 	Tokens     int    `json:"tokens"`
-	IntervalMS int    `json:"interval_ms"` // 0: all tokens at once
-	FirstMS    int    `json:"first_ms"`    // before the first token, as a prefill takes
-	Slots      int    `json:"slots"`       // 0: no limit
+	IntervalMS int    `json:"interval_ms"`  // 0: all tokens at once
+	Together   int    `json:"per_interval"` // tokens at each interval; 0: one
+	FirstMS    int    `json:"first_ms"`     // before the first token, as a prefill takes
+	Slots      int    `json:"slots"`        // 0: no limit
 	LoadMS     int    `json:"load_ms"`
 	Fail       string `json:"fail,omitempty"` // "load" or "mid_stream"
 }
