@@ -18,14 +18,18 @@ import (
 // routes is the view as the router sees it.
 type routes struct{ *Node }
 
-// Resolve finds a model by name or alias, or providers that answer to the name.
+// Resolve finds a model by name or alias, or providers that answer to the name. A model
+// that cannot be read is the mesh's all the same: it goes to no provider.
 func (r routes) Resolve(name string) (router.ModelView, bool) {
 	v := r.view.Load()
 	m, ok := catalog.Resolve(v.models, name)
-	if !ok {
-		return v.outside(name)
+	switch {
+	case ok:
+		return v.reach(m), true
+	case slices.Contains(v.input.Unreadable.Models, catalog.FoldName(name)):
+		return router.ModelView{Model: catalog.Model{ID: catalog.FoldName(name), Name: name, State: catalog.ModelServed}, Problem: "this box cannot read its entry (llmgw status)"}, true
 	}
-	return v.reach(m), true
+	return v.outside(name)
 }
 
 // Route finds a name that stands for models.

@@ -49,6 +49,17 @@ func TestARowThatCannotBeReadFailsNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	infer, err := d.client.NewKey(t.Context(), ui.KeyRequest{Name: "another"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = d.catalog.SetProvider("all", func(p *catalog.Provider) error {
+		p.URL, p.Models = "https://provider.example/v1", []catalog.ProviderModel{{Pattern: "*"}}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	d.spoil(t, "scale", catalog.NamespaceModels, "bad")
 	d.spoil(t, "owner", catalog.NamespaceAssignments, "good", "1")
 	d.spoil(t, "expires", catalog.NamespaceKeys, key.ID)
@@ -69,6 +80,10 @@ func TestARowThatCannotBeReadFailsNothingElse(t *testing.T) {
 	}
 	if status, _ := d.ask(t, key.Key, http.MethodGet, "/v1/models", ""); status != http.StatusUnauthorized {
 		t.Errorf("a key that cannot be read gets %d", status)
+	}
+	status, answer := d.ask(t, infer.Key, http.MethodPost, "/v1/completions", `{"model":"Bad","prompt":"x"}`)
+	if status != http.StatusServiceUnavailable || !strings.Contains(answer, "cannot read its entry") {
+		t.Errorf("a request for it gets %d: %s", status, answer)
 	}
 	if _, err := d.client.Load(t.Context(), ui.LoadRequest{Model: "bad"}); err == nil || !strings.Contains(err.Error(), "row models/bad cannot be read") {
 		t.Errorf("load of it: %v", err)
