@@ -29,11 +29,11 @@ func LlamaLoad(metrics []byte) Load {
 func VLLMLoad(metrics []byte) Load {
 	m := readSamples(metrics)
 	l := m.load("vllm:num_requests_running", "vllm:num_requests_waiting")
-	use, ok := m.sum("vllm:kv_cache_usage_perc")
-	if !ok {
-		use, _ = m.sum("vllm:gpu_cache_usage_perc")
+	for _, name := range []string{"vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc"} { // the former is older
+		if use, ok := m.sum(name); ok {
+			l.KVUse = min(use/float64(len(m[name].GetMetric())), 1)
+		}
 	}
-	l.KVUse = min(use, 1)
 	for _, cache := range m["vllm:cache_config_info"].GetMetric() {
 		size, blocks := labelNumber(cache, "block_size"), labelNumber(cache, "num_gpu_blocks")
 		l.KVTokens += size * blocks

@@ -19,7 +19,7 @@ func TestLoadIsReadFromMetrics(t *testing.T) {
 	}{
 		"vLLM 0.32, recorded": {VLLMLoad, string(vllm), Load{Known: true, Running: 4, Waiting: 3, KVUse: 0.6349206349206349, KVTokens: 64 * 32}},
 		"vLLM of two cores": {VLLMLoad, "vllm:num_requests_running{engine=\"0\",model_name=\"a } 7\"} 3.0\nvllm:num_requests_running{engine=\"1\"} 1\n" +
-			"vllm:num_requests_waiting{engine=\"0\"} 2\nvllm:gpu_cache_usage_perc 0.5\n", Load{Known: true, Running: 4, Waiting: 2, KVUse: 0.5}},
+			"vllm:num_requests_waiting{engine=\"0\"} 2\nvllm:gpu_cache_usage_perc{engine=\"0\"} 0.25\nvllm:gpu_cache_usage_perc{engine=\"1\"} 0.75\n", Load{Known: true, Running: 4, Waiting: 2, KVUse: 0.5}},
 		"numbers that cannot be": {VLLMLoad, "vllm:num_requests_running NaN\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 7\n" +
 			"vllm:cache_config_info{block_size=\"-1\",num_gpu_blocks=\"99999999999999999999\"} 1\n", Load{KVUse: 1}},
 		"llama-server": {LlamaLoad, "# HELP llamacpp:requests_processing Number of requests processing.\n# TYPE llamacpp:requests_processing gauge\n" +

@@ -35,7 +35,7 @@ func (a admin) Why(_ context.Context, r ui.WhyRequest) (ui.WhyResult, error) {
 	out := ui.WhyResult{Model: m.Name, State: string(m.State)}
 	out.Problem, out.Fix = problemOf(v, m, v.route(m).Loaded)
 	for _, e := range placement.Why(v.input, m.ID) {
-		slot := ui.WhySlot{Slot: e.Slot, Owner: e.Owner, Reason: e.Reason, Epoch: e.Epoch, Steward: v.name(e.Steward), Unsatisfied: e.Unsatisfied, Device: e.Device, Demand: e.Demand}
+		slot := ui.WhySlot{Slot: e.Slot, Owner: e.Owner, OwnerID: e.Owner, Unread: e.Unread, Reason: e.Reason, Epoch: e.Epoch, Steward: v.name(e.Steward), Unsatisfied: e.Unsatisfied, Device: e.Device, Demand: e.Demand}
 		if e.Owner != "" {
 			slot.Owner = v.name(e.Owner)
 		}

@@ -57,7 +57,7 @@ func (v *view) outsideModels(offered []string) []router.ModelView {
 			continue
 		}
 		seen[folded] = true
-		if _, held := catalog.Resolve(v.models, name); held {
+		if _, held := catalog.Resolve(v.models, name); held || v.withheld[folded] {
 			continue
 		}
 		if _, routed := catalog.ResolveRoute(v.routes, name); routed {

@@ -18,18 +18,24 @@ import (
 // routes is the view as the router sees it.
 type routes struct{ *Node }
 
-// Resolve finds a model by name or alias, or providers that answer to the name. A model
-// that cannot be read is the mesh's all the same: it goes to no provider.
+// Resolve finds a model by name or alias, or providers that answer to the name. The name
+// of a model or route that cannot be read is the mesh's all the same: it goes to none.
 func (r routes) Resolve(name string) (router.ModelView, bool) {
 	v := r.view.Load()
 	m, ok := catalog.Resolve(v.models, name)
 	switch {
 	case ok:
 		return v.reach(m), true
-	case slices.Contains(v.input.Unreadable.Models, catalog.FoldName(name)):
+	case v.keptBack(name):
 		return router.ModelView{Model: catalog.Model{ID: catalog.FoldName(name), Name: name, State: catalog.ModelServed}, Problem: "this box cannot read its entry (llmgw status)"}, true
 	}
 	return v.outside(name)
+}
+
+// keptBack says whether a name is of something that cannot be read, and of nothing else.
+func (v *view) keptBack(name string) bool {
+	_, routed := catalog.ResolveRoute(v.routes, name)
+	return v.withheld[catalog.FoldName(name)] && !routed
 }
 
 // Route finds a name that stands for models.

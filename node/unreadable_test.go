@@ -54,10 +54,13 @@ func TestARowThatCannotBeReadFailsNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = d.catalog.SetProvider("all", func(p *catalog.Provider) error {
-		p.URL, p.Models = "https://provider.example/v1", []catalog.ProviderModel{{Pattern: "*"}}
+		p.URL, p.Models = "https://provider.example/v1", []catalog.ProviderModel{{Pattern: "*"}, {Pattern: "by-another-name"}}
 		return nil
 	})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.catalog.UpdateModel("bad", func(m *catalog.Model) error { m.Aliases = []string{"by-another-name"}; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	d.spoil(t, "scale", catalog.NamespaceModels, "bad")
@@ -81,9 +84,14 @@ func TestARowThatCannotBeReadFailsNothingElse(t *testing.T) {
 	if status, _ := d.ask(t, key.Key, http.MethodGet, "/v1/models", ""); status != http.StatusUnauthorized {
 		t.Errorf("a key that cannot be read gets %d", status)
 	}
-	status, answer := d.ask(t, infer.Key, http.MethodPost, "/v1/completions", `{"model":"Bad","prompt":"x"}`)
-	if status != http.StatusServiceUnavailable || !strings.Contains(answer, "cannot read its entry") {
-		t.Errorf("a request for it gets %d: %s", status, answer)
+	for _, name := range []string{"Bad", "by-another-name", "x"} {
+		status, answer := d.ask(t, infer.Key, http.MethodPost, "/v1/completions", `{"model":"`+name+`","prompt":"x"}`)
+		if status != http.StatusServiceUnavailable || !strings.Contains(answer, "cannot read its entry") {
+			t.Errorf("a request for %s gets %d: %s", name, status, answer)
+		}
+	}
+	if _, list := d.ask(t, infer.Key, http.MethodGet, "/v1/models", ""); !strings.Contains(list, `"good"`) || strings.Contains(list, `"by-another-name"`) {
+		t.Errorf("listed: %s", list)
 	}
 	if _, err := d.client.Load(t.Context(), ui.LoadRequest{Model: "bad"}); err == nil || !strings.Contains(err.Error(), "row models/bad cannot be read") {
 		t.Errorf("load of it: %v", err)

@@ -26,6 +26,7 @@ type view struct {
 	input       placement.Input
 	names       map[string]string // node names by peer ID
 	settings    map[string]catalog.NodeSettings
+	withheld    map[string]bool // folded names that are the mesh's and cannot be read
 	outlived    map[string]bool // models that requests of this node waited for when they were unloaded
 }
 
@@ -146,7 +147,9 @@ func (n *Node) newView() (*view, error) {
 	v.providers = slices.DeleteFunc(providers, func(p *catalog.Provider) bool { return p.Sponsor != "" })
 	badModels, err1 := n.catalog.UnreadableModels()
 	badSlots, err2 := n.catalog.UnreadableSlots()
-	if err := errors.Join(err1, err2); err != nil {
+	var err3 error
+	v.withheld, err3 = n.catalog.Withheld()
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
 	}
 	v.input.Models, v.input.Assignments, v.input.Unreadable = models, assignments, placement.Unreadable{Models: badModels, Slots: badSlots}

@@ -30,13 +30,15 @@ type WhyResult struct {
 // WhySlot explains one slot.
 type WhySlot struct {
 	Slot        int             `json:"slot"`
-	Owner       string          `json:"owner"` // node name; empty: nobody
+	Owner       string          `json:"owner"`    // node name; empty: nobody
+	OwnerID     string          `json:"owner_id"` // its peer ID
 	Reason      string          `json:"reason"`
 	Epoch       uint64          `json:"epoch"`
 	Device      string          `json:"device"`  // ID of the owner's device; empty: the CPU
 	Demand      bool            `json:"demand"`  // requests asked for it; it stays until it is idle
 	Steward     string          `json:"steward"` // name of the node that decides it
 	Unsatisfied bool            `json:"unsatisfied"`
+	Unread      bool            `json:"unread"` // its assignment cannot be read; who runs it goes on
 	Nodes       List[Candidate] `json:"nodes"`
 }
 

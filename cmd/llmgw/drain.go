@@ -120,19 +120,39 @@ func leftOn(ctx context.Context, c *ui.Client, n ui.Node) (moving []string, stay
 		if r.Node != n.ID || r.PID == nil { // those without a process are of a host beside it
 			continue
 		}
-		why, err := c.Why(ctx, ui.WhyRequest{Model: r.Model})
-		if err != nil {
-			return nil, nil, err
-		}
-		at := slices.IndexFunc(why.Slots, func(s ui.WhySlot) bool { return s.Slot == r.Slot })
+		moves, keeps, err := fateOf(ctx, c, r)
 		switch {
-		case at >= 0 && why.Slots[at].Owner == n.Name:
-			stays = append(stays, staying{r.Model, r.Slot, why.Slots[at].Reason})
-		case at >= 0 && why.Slots[at].Owner != "":
-			moving = append(moving, fmt.Sprintf("%s, slot %d, moves to %s", r.Model, r.Slot, why.Slots[at].Owner))
+		case err != nil:
+			return nil, nil, err
+		case keeps != "":
+			stays = append(stays, staying{r.Model, r.Slot, keeps})
 		default:
-			moving = append(moving, fmt.Sprintf("%s, slot %d, ends", r.Model, r.Slot))
+			moving = append(moving, fmt.Sprintf("%s, slot %d, %s", r.Model, r.Slot, moves))
 		}
 	}
 	return moving, stays, nil
+}
+
+// fateOf says of a replica of a node that is drained where it moves, or why it stays.
+func fateOf(ctx context.Context, c *ui.Client, r ui.Replica) (moves, stays string, err error) {
+	why, err := c.Why(ctx, ui.WhyRequest{Model: r.Model})
+	refused := (*ui.APIError)(nil)
+	switch {
+	case errors.As(err, &refused) && refused.Code == "unreadable_row":
+		return "", "its entry cannot be read here (llmgw status)", nil
+	case errors.As(err, &refused) && refused.Code == "not_found":
+		return "ends: the model was removed", "", nil
+	case err != nil:
+		return "", "", err
+	}
+	for _, s := range why.Slots {
+		switch {
+		case s.Slot != r.Slot:
+		case s.OwnerID == r.Node || s.Unread:
+			return "", s.Reason, nil
+		case s.OwnerID != "":
+			return "moves to " + s.Owner, "", nil
+		}
+	}
+	return "ends", "", nil
 }

@@ -3,7 +3,6 @@ package kvevents
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -13,7 +12,7 @@ const (
 	// maxMedia bounds the tiers.
 	maxMedia = 8
 	// roomFor is how long what a full cache held is believed after it last had to
-	// drop something: since then it may have had room.
+	// drop something, while it goes on: since then it may have had room.
 	roomFor = 10 * time.Minute
 	// retryAfter is the time between two replays of which the first failed.
 	retryAfter = 30 * time.Second
@@ -28,8 +27,10 @@ type State struct {
 	// Room is how much it holds when it has to drop something, a mean; 0: it
 	// dropped nothing for a while, or Held is not complete.
 	Room int64
-	// Cleared counts how often it was emptied.
+	// Cleared counts how often it was emptied, since the engine began where All, else
+	// since somebody listened.
 	Cleared uint64
+	All     bool
 }
 
 // Tracker follows the numbered batches of one engine. The zero value has heard
@@ -42,6 +43,7 @@ type Tracker struct {
 	dropped  time.Time // when something last was
 
 	begun   bool
+	all     bool  // the first batch that was applied is the engine's first
 	applied int64 // number of the last batch that counts; -1: none
 	live    int64 // number of the last batch that was heard live
 	failed  time.Time
@@ -59,7 +61,7 @@ type block struct{ tokens, copies uint16 }
 
 // State gives what is known.
 func (t *Tracker) State(now time.Time) State {
-	s := State{Held: t.held(), Complete: t.complete, Cleared: t.cleared}
+	s := State{Held: t.held(), Complete: t.complete, Cleared: t.cleared, All: t.all}
 	if t.complete && !t.dropped.IsZero() && now.Sub(t.dropped) < roomFor {
 		s.Room = t.room
 	}
@@ -67,11 +69,21 @@ func (t *Tracker) State(now time.Time) State {
 }
 
 func (t *Tracker) held() int64 {
-	most := int64(0)
-	for _, tier := range t.tiers {
-		most = max(most, tier.held)
+	if at := t.tiers[t.largest()]; at != nil {
+		return at.held
 	}
-	return most
+	return 0
+}
+
+// largest is the tier that holds most; what a smaller one drops may be in it.
+func (t *Tracker) largest() string {
+	best, most := "", int64(-1)
+	for medium, at := range t.tiers {
+		if at.held > most || at.held == most && medium < best {
+			best, most = medium, at.held
+		}
+	}
+	return best
 }
 
 // Live takes in a batch as it was published. replay is the number from which on
@@ -126,24 +138,26 @@ func (t *Tracker) Failed(now time.Time) {
 }
 
 func (t *Tracker) apply(number int64, events []Event, now time.Time) {
+	t.all = t.all || number == 0
 	t.applied = number
-	before := t.held()
+	before, dropped := t.held(), false
 	for _, e := range events {
 		switch e.Kind {
 		case Stored:
 			t.store(e)
 		case Removed:
+			dropped = dropped || t.largest() == e.Medium
 			t.remove(e)
 		case Cleared:
 			t.forget()
 			t.cleared++
 			t.complete = true
-			before = 0
+			before, dropped = 0, false
 		}
 	}
 	// An engine drops what it needs the room of, never what it could keep, one block
 	// after the other, and then stores: it was full before, or is after.
-	if slices.ContainsFunc(events, func(e Event) bool { return e.Kind == Removed }) {
+	if dropped {
 		t.full(max(before, t.held()), now)
 	}
 }

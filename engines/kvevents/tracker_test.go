@@ -187,6 +187,42 @@ func TestTiersAndCopies(t *testing.T) {
 	}
 }
 
+func TestRoomIsLearntOfWhatIsFull(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	var emptied Tracker
+	emptied.Live(0, []Event{stored(1, 2, 3)}, now)
+	emptied.Live(1, []Event{removed(1), {Kind: Cleared}, stored(4)}, now)
+	if s := emptied.State(now); s.Room != 0 || s.Held != blockSize {
+		t.Errorf("it was emptied in the batch in which it dropped something: %+v", s)
+	}
+	var tiers Tracker
+	tiers.Live(0, []Event{stored(1, 2), {Kind: Stored, Medium: "CPU", Blocks: []uint64{1, 2, 3}, Tokens: blockSize}}, now)
+	tiers.Live(1, []Event{removed(1), stored(4), {Kind: Stored, Medium: "CPU", Blocks: []uint64{4}, Tokens: blockSize}}, now)
+	if s := tiers.State(now); s.Room != 0 || s.Held != 4*blockSize {
+		t.Errorf("the larger tier has dropped nothing: %+v", s)
+	}
+}
+
+func TestClearsCountFromTheEnginesBeginning(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	cleared := []Event{{Kind: Cleared}}
+	var whole, late Tracker
+	whole.Live(1, cleared, now) // asks for 0
+	if err := whole.Replay(0, cleared, now); err != nil {
+		t.Fatal(err)
+	}
+	whole.Live(1, cleared, now)
+	if s := whole.State(now); !s.All || s.Cleared != 2 {
+		t.Errorf("with a replay: %+v", s)
+	}
+	late.Live(1, cleared, now)
+	late.Failed(now)
+	late.Live(1, cleared, now)
+	if s := late.State(now); s.All || s.Cleared != 1 {
+		t.Errorf("without: %+v", s)
+	}
+}
+
 // TestAReplayThatFailsIsNotAskedAgain: the engine searches all that it kept for
 // each.
 func TestAReplayThatFailsIsNotAskedAgain(t *testing.T) {

@@ -28,6 +28,7 @@ type engine struct {
 	props    engines.Props
 	load     engines.Load   // as it last told; guarded by the replica's mu, like cache
 	cache    kvevents.State // as its events tell
+	adopted  uint64         // times that its cache was emptied, as a former daemon told
 	token    engines.TokenRequest
 	loaded   time.Time
 	launched time.Time // zero: it was found running
@@ -36,7 +37,7 @@ type engine struct {
 // tell writes what the engine said of itself when it became ready.
 func (e *engine) tell(v *catalog.ReplicaStatus) {
 	v.Context, v.Slots = e.props.Context, e.props.Slots
-	v.LoadKnown, v.AtOnce, v.Waiting, v.KVUse, v.KVTokens, v.Cleared = false, 0, 0, 0, 0, 0
+	v.LoadKnown, v.AtOnce, v.Waiting, v.KVUse, v.KVTokens, v.Cleared = false, 0, 0, 0, 0, e.record.Cleared
 	if v.LoadMS = 0; !e.launched.IsZero() {
 		v.LoadMS = e.loaded.Sub(e.launched).Milliseconds()
 	}
@@ -188,7 +189,7 @@ func (r *replica) arrange(p plan) (*engine, *exec.Cmd, error) {
 func (r *replica) newEngine(a engines.Adapter, rec record, running bool) *engine {
 	probe := a.Probe()
 	return &engine{
-		record: rec, adapter: a,
+		record: rec, adapter: a, adopted: rec.Cleared,
 		tail:     newTail(filepath.Join(r.dir, logName), rec.Key, running),
 		progress: newProgress(r.sup.cfg.Now()),
 		ask:      asker{client: r.sup.client, url: baseURL(rec.Port), key: rec.Key, probe: probe},

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/bits"
 	"net/http"
 
@@ -84,7 +85,26 @@ func (e *engine) tellCache(v *catalog.ReplicaStatus) {
 	if e.cache.Room > 0 {
 		tokens = e.cache.Room
 	}
-	v.KVTokens, v.Cleared = coarse(tokens), e.cache.Cleared
+	v.KVTokens = coarse(tokens)
+	// What a former daemon told goes on: a number that fell back would have heads forget
+	// a cache that is there.
+	if e.cache.All {
+		v.Cleared = max(e.adopted, e.cache.Cleared)
+	} else {
+		v.Cleared = e.adopted + e.cache.Cleared
+	}
+}
+
+// keepCleared records how often the cache was emptied, for the next daemon.
+func (r *replica) keepCleared() {
+	told := r.status().Cleared
+	if told == r.engine.record.Cleared {
+		return
+	}
+	r.engine.record.Cleared = told
+	if err := writePidfile(r.dir, r.engine.record); err != nil {
+		r.log.Warn("pidfile not updated", slog.Any("error", err))
+	}
 }
 
 // coarse leaves the four highest bits of a number, so that one that wavers is

@@ -91,10 +91,13 @@ func TestReplicaTellsItsCache(t *testing.T) {
 		t.Fatal(res, err)
 	}
 	_ = res.Body.Close()
-	r.until("it was emptied", func() bool { return r.Status()[0].Cleared == 1 })
+	r.until("it was emptied", func() bool { return r.Status()[0].Cleared == 1 && r.pidfile().Cleared == 1 })
 	release()
 	r.reopen()
 	r.recover()
+	if n := r.Status()[0].Cleared; n != 1 {
+		t.Errorf("a daemon that comes back tells of %d times, so that heads forget the cache", n)
+	}
 	if target, release, err = r.Acquire("org/sim:1"); err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,7 @@ type record struct {
 	Fingerprint string        `json:"fingerprint"`      // of the profile
 	Cgroup      string        `json:"cgroup,omitempty"` //
 	Ready       bool          `json:"ready"`            // one token came back
+	Cleared     uint64        `json:"cleared"`          // times that it emptied its KV cache, as was told
 	Shard       catalog.Shard `json:"shard"`
 }
 

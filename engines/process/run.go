@@ -258,6 +258,7 @@ func (r *replica) serve() step {
 		case <-tick.C:
 		}
 		r.followLog()
+		r.keepCleared()
 		health, _, woken := r.look()
 		if woken {
 			continue

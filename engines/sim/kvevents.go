@@ -161,14 +161,14 @@ func (p *publisher) listen(ctx context.Context, live, replay string) error {
 	p.mu.Lock()
 	p.live, p.replay = pub, router
 	p.mu.Unlock()
-	go p.serveReplays()
+	go p.serveReplays(router)
 	return nil
 }
 
 // serveReplays answers each request with what is kept from its number on.
-func (p *publisher) serveReplays() {
+func (p *publisher) serveReplays(router zmq4.Socket) {
 	for {
-		msg, err := p.replay.Recv()
+		msg, err := router.Recv()
 		if err != nil {
 			return
 		}
@@ -180,7 +180,7 @@ func (p *publisher) serveReplays() {
 		kept, first := p.kept, p.next-uint64(len(p.kept))
 		p.mu.Unlock()
 		send := func(n uint64, payload []byte) {
-			_ = p.replay.Send(zmq4.NewMsgFrom(msg.Frames[0], nil, number(n), payload)) // who is gone needs none
+			_ = router.Send(zmq4.NewMsgFrom(msg.Frames[0], nil, number(n), payload)) // who is gone needs none
 		}
 		for i, payload := range kept {
 			if n := first + uint64(i); n >= from {

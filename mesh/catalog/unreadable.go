@@ -18,7 +18,8 @@ import (
 // read is none, so it opens nothing. A tenant or project that cannot be read is missing,
 // and requests that count for it are refused. A node whose settings cannot be read gets
 // no new replicas, and no selector of labels takes it. A provider, route or model is not
-// there; what runs of the model goes on. A price is the one exception: what a model costs
+// there, but the names of the latter two go to no provider, see Withheld; what runs of the
+// model goes on. A price is the one exception: what a model costs
 // cannot be guessed, and what was once charged cannot be taken back, so that the next
 // general price counts. Members, bans and tokens are signed, and package mesh reads them
 // cell by cell: what it cannot read admits nobody, but bans nobody either.
@@ -139,6 +140,31 @@ func (c *Catalog) Unreadable(namespaces ...string) ([]*UnreadableError, error) {
 	}
 	slices.SortFunc(out, func(a, b *UnreadableError) int { return strings.Compare(string(a.Key), string(b.Key)) })
 	return out, nil
+}
+
+// Withheld are the names, folded, of models and routes that cannot be read. They are the
+// mesh's: what is asked of them is not for others, though nobody here can answer it.
+func (c *Catalog) Withheld() (map[string]bool, error) {
+	names := map[string]bool{}
+	for _, namespace := range []string{NamespaceModels, NamespaceRoutes} {
+		items, err := c.store.List(namespace)
+		if err != nil {
+			return nil, fmt.Errorf("look for names of rows that cannot be read: %w", err)
+		}
+		for _, item := range items {
+			parts, err := keyParts(item.Key, namespace, 1)
+			if err != nil || readers()[namespace](item.Key, item.Row) == nil {
+				continue
+			}
+			names[parts[0]] = true
+			for name, cell := range item.Row.Cells {
+				if alias, ok := strings.CutPrefix(name, aliasPrefix); ok && len(cell.Value) > 0 {
+					names[alias] = true
+				}
+			}
+		}
+	}
+	return names, nil
 }
 
 // RemoveUnreadable removes a row that cannot be read, by its key; ErrNotFound if there is

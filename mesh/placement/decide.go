@@ -16,7 +16,11 @@ func (p *planner) settled(m catalog.Model, current catalog.Assignment) (Decision
 	case m.State == catalog.ModelStopped:
 		return p.vacate(current, "the model is stopped"), true
 	case current.Slot < 0 || current.Slot >= p.wanted(m):
-		return p.linger(m, current), true
+		d := p.linger(m, current)
+		if d.Owner != "" && d.Owner == current.Owner && p.leaves(m, current) {
+			return Decision{}, false
+		}
+		return d, true
 	case m.Pin != "":
 		return p.settledPin(m, current)
 	}
@@ -45,19 +49,31 @@ func (p *planner) fill(v vacancy) Decision {
 }
 
 // moveAway gives a slot of a node that is drained to another that can have it as
-// things are; without one it stays, as what works is not ended for a wish.
+// things are, or ends it where no request needs it just now; without such a node it
+// stays, as what works is not ended for a wish.
 func (p *planner) moveAway(m catalog.Model, current catalog.Assignment) Decision {
 	fit, _, refused := p.candidates(m, current.Slot)
 	owner := p.name(current.Owner)
+	refused = slices.DeleteFunc(refused, func(why string) bool { return strings.HasPrefix(why, owner+": ") })
 	if len(fit) == 0 {
 		p.promise(current)
 		d := p.keep(m, current)
 		if d.Write == nil {
-			d.Reason = fmt.Sprintf("stays on %s, which is being drained: no node can take it: %s", owner, strings.Join(refused, "; "))
+			d.Reason = fmt.Sprintf("stays on %s, which is being drained: no other node can take it: %s", owner, orNone(refused))
 		}
 		return d
 	}
+	if from, _ := p.node(current.Owner); current.Slot >= p.wanted(m) && from.inFlight(m.ID, current.Slot) == 0 {
+		return p.vacate(current, owner+" is being drained, and no request asks for it")
+	}
 	return p.give(m, current, fit[0].Node, fit[0].device, owner+" is being drained; "+p.reason(m, fit))
+}
+
+func orNone(refused []string) string {
+	if len(refused) == 0 {
+		return "there is none"
+	}
+	return strings.Join(refused, "; ")
 }
 
 // linger decides a slot that nobody asks for now. One that requests had asked for
@@ -81,9 +97,6 @@ func (p *planner) linger(m catalog.Model, current catalog.Assignment) Decision {
 	}
 	if r, ok := owner.Presence.Replica(m.ID, current.Slot); ok && owner.Live && r.State == catalog.ReplicaReady && r.Idle && r.InFlight == 0 && m.Scale.Idle > 0 {
 		return p.vacate(current, fmt.Sprintf("no request for %s (scale.idle)", m.Scale.Idle))
-	}
-	if owner.Live && owner.Settings.Draining && owner.inFlight(m.ID, current.Slot) == 0 {
-		return p.vacate(current, fmt.Sprintf("%s is being drained, and no request asks for it", p.name(current.Owner)))
 	}
 	return p.keepLongest(m, current, owner)
 }

@@ -90,7 +90,7 @@ func TestWhatIsDrainedIsEmptied(t *testing.T) {
 				if e.Slot != id.Slot {
 					continue
 				}
-				if !strings.Contains(e.Reason, "is being drained: no node can take it: ") && e.Write == nil {
+				if !strings.Contains(e.Reason, "is being drained: no other node can take it: ") && e.Write == nil {
 					t.Errorf("%v stays on %s: %s\n%s", id, owner, e.Reason, w)
 				}
 				for _, c := range e.Candidates {

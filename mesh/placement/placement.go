@@ -85,6 +85,8 @@ type Decision struct {
 	Unsatisfied bool
 	// Waits: it is Unsatisfied until something ends that ends by itself.
 	Waits bool
+	// Unread: what is stored of it cannot be read, so that who runs it goes on.
+	Unread bool
 	// Write is the assignment to store when it differs from what is stored.
 	Write *catalog.Assignment
 }
@@ -101,7 +103,7 @@ func (p *planner) plan() []Decision {
 		for _, slot := range p.slotsOf(m) {
 			current := p.slot(m.ID, slot)
 			if p.unreadable.has(catalog.AssignmentID{Model: m.ID, Slot: slot}) {
-				decisions = append(decisions, Decision{Model: m.ID, Slot: slot, Unsatisfied: true, Reason: "whose node it is cannot be read here (llmgw status)"})
+				decisions = append(decisions, Decision{Model: m.ID, Slot: slot, Unsatisfied: true, Unread: true, Reason: "whose node it is cannot be read here (llmgw status)"})
 				continue
 			}
 			if d, settled := p.settled(m, current); settled {

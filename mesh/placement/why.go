@@ -71,7 +71,7 @@ func (p *planner) whyNot(m catalog.Model, current catalog.Assignment, n Node) st
 		return "left, or has not answered for long"
 	case m.Pin != "" && m.Pin != n.ID:
 		return "the model is pinned to " + p.name(m.Pin)
-	case n.Live && n.ID == current.Owner && !n.Settings.Draining && p.mayStay(m, current, n) == "":
+	case n.Live && n.ID == current.Owner && (m.Pin == n.ID || !n.Settings.Draining) && p.mayStay(m, current, n) == "":
 		return ""
 	}
 	_, why := p.fit(m, current.Slot, n)

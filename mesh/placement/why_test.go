@@ -32,12 +32,14 @@ func TestLabelsAndCordon(t *testing.T) {
 		{"a cordoned node keeps what it has", model("m", 1), []Node{settings(able("a", 9<<30), catalog.NodeSettings{Cordoned: true}), able("b", 9<<30)}, owned, "a", "before"},
 		{"a drained node gets nothing", model("m", 1), []Node{settings(able("a", 9<<30), drained)}, nil, "", "is being drained"},
 		{"a drained node gives away what it has", model("m", 1), []Node{ready(settings(able("a", 9<<30), drained), "m"), able("b", 9<<30)}, owned, "b", "box-a is being drained; box-b has the engine"},
-		{"and keeps what no other can have", model("m", 1), []Node{ready(settings(able("a", 9<<30), drained), "m"), able("b", 0)}, owned, "a", "stays on box-a, which is being drained: no node can take it: box-a: is being drained; box-b: needs 1.2 GiB"},
+		{"and keeps what no other can have", model("m", 1), []Node{ready(settings(able("a", 9<<30), drained), "m"), able("b", 0)}, owned, "a", "stays on box-a, which is being drained: no other node can take it: box-b: needs 1.2 GiB"},
 		{"and what is pinned to it", with2(model("m", 1), func(m *catalog.Model) { m.Pin = "a" }), []Node{ready(settings(able("a", 9<<30), drained), "m"), able("b", 9<<30)}, owned, "a", "before"},
 		{"and all while it is silent", model("m", 1), []Node{away(ready(settings(able("a", 9<<30), drained), "m")), able("b", 9<<30)}, owned, "a", "before"},
 		{"two that are drained keep what they have", model("m", 1), []Node{ready(settings(able("a", 9<<30), drained), "m"), settings(able("b", 9<<30), drained)}, owned, "a", "box-b: is being drained"},
 		{"what requests asked for ends where it is drained", onDemand("m", 1), []Node{loaded(settings(able("a", 9<<30), drained), catalog.ReplicaStatus{Model: "m"}), able("b", 9<<30)}, []catalog.Assignment{demanded("m", "a")}, "", "box-a is being drained, and no request asks for it"},
-		{"but not while it is busy", onDemand("m", 1), []Node{loaded(settings(able("a", 9<<30), drained), catalog.ReplicaStatus{Model: "m", InFlight: 1}), able("b", 9<<30)}, []catalog.Assignment{demanded("m", "a")}, "a", "before"},
+		{"and moves while it is busy", onDemand("m", 1), []Node{loaded(settings(able("a", 9<<30), drained), catalog.ReplicaStatus{Model: "m", InFlight: 1}), able("b", 9<<30)}, []catalog.Assignment{demanded("m", "a")}, "b", "box-a is being drained; box-b has"},
+		{"and stays, idle or not, where no other can have it", onDemand("m", 1), []Node{loaded(settings(able("a", 9<<30), drained), catalog.ReplicaStatus{Model: "m"})}, []catalog.Assignment{demanded("m", "a")}, "a", "no other node can take it: there is none"},
+		{"and where it is pinned", with2(onDemand("m", 1), func(m *catalog.Model) { m.Pin = "a" }), []Node{loaded(settings(able("a", 9<<30), drained), catalog.ReplicaStatus{Model: "m"}), able("b", 9<<30)}, []catalog.Assignment{demanded("m", "a")}, "a", "before"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := Plan(Input{Models: []catalog.Model{tc.model}, Nodes: tc.nodes, Assignments: tc.given})[0]

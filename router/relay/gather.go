@@ -12,9 +12,11 @@ const (
 	// gatherTime is the longest that an event waits for others to come.
 	gatherTime = 20 * time.Millisecond
 	// gatherTick is what waits end at, so that one waking of the process serves
-	// several streams. It is a part of gatherTime, as streams that all wake at
-	// once would keep a new request waiting.
-	gatherTick = gatherTime / 4
+	// several streams. It is a small part of gatherTime: streams that wake at once
+	// keep a new request waiting, and those that end at once are followed by requests
+	// that come at once. A quarter cost 1 ms more to the first byte and no less CPU
+	// than a thirty-second part; without any tick, CPU and the first byte cost more.
+	gatherTick = gatherTime / 32
 	// gatherGap is how close events must follow each other: further apart, too
 	// few would share a read to be worth the wait.
 	gatherGap = gatherTime * 3 / 4
