@@ -132,17 +132,23 @@ func (m *Mesh) replaceMesh(mesh meshID, rows []crdt.Item) error {
 	if err := m.finishPending(); err != nil {
 		return err
 	}
-	var generation uint64
-	if old := m.view.Load(); old != nil {
+	m.reloadMu.Lock()
+	defer m.reloadMu.Unlock()
+	m.absence.enters()
+	old, generation := m.view.Load(), uint64(0)
+	if old == nil {
+		old = &view{roster: &roster{}}
+	} else {
 		generation = old.generation + 1
 	}
-	m.view.Store(&view{generation: generation, mesh: mesh, roster: &roster{mesh: mesh}})
-	m.absence.enters()
-	v, err := m.reload()
-	if err == nil {
-		m.keyDigest(v)
+	v, err := m.reloadAs(old, mesh, generation)
+	if err != nil {
+		// The store is the new mesh's: nobody of the old one may write to it.
+		m.view.Store(&view{generation: generation, mesh: mesh, roster: &roster{mesh: mesh}})
+		return err
 	}
-	return err
+	m.keyDigest(v)
+	return nil
 }
 
 func (m *Mesh) finishPending() error {

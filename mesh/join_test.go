@@ -48,6 +48,35 @@ func TestJoinByToken(t *testing.T) {
 	}
 }
 
+// TestAJoinIsSeenWhole: who looks at a box that joins never finds it in the new mesh
+// without the members of that: it would take the mesh for one that it founds.
+func TestAJoinIsSeenWhole(t *testing.T) {
+	t.Parallel()
+	a := newBox(t, "a")
+	for range 10 {
+		b := newBox(t, "b")
+		done, saw := make(chan struct{}), make(chan int, 1)
+		go func() {
+			for least := 2; ; {
+				if b.mesh.MeshID() == a.mesh.MeshID() {
+					least = min(least, len(b.mesh.Nodes()))
+				}
+				select {
+				case <-done:
+					saw <- least
+					return
+				default:
+				}
+			}
+		}()
+		b.join(a)
+		close(done)
+		if n := <-saw; n < 2 {
+			t.Fatalf("in the middle of its join it was in the new mesh with %d members", n)
+		}
+	}
+}
+
 func TestJoinedBoxAdmitsOthers(t *testing.T) {
 	t.Parallel()
 	a, b, c := newBox(t, "a"), newBox(t, "b"), newBox(t, "c")

@@ -15,11 +15,17 @@ func (m *Mesh) reload() (*view, error) {
 	m.reloadMu.Lock()
 	defer m.reloadMu.Unlock()
 	old := m.view.Load()
+	return m.reloadAs(old, old.mesh, old.generation)
+}
+
+// reloadAs is reload for a box that may be in another mesh from now on: who looks sees
+// the new mesh and its members at once, or neither. The caller holds reloadMu.
+func (m *Mesh) reloadAs(old *view, mesh meshID, generation uint64) (*view, error) {
 	rows, err := m.store.List(nsMembers)
 	if err != nil {
 		return nil, fmt.Errorf("read members: %w", err)
 	}
-	v := &view{generation: old.generation, mesh: old.mesh, roster: evaluate(old.mesh, rows)}
+	v := &view{generation: generation, mesh: mesh, roster: evaluate(mesh, rows)}
 	v.roster.outcast = v.roster.removed(m.self)
 	m.view.Store(v)
 	if v.roster.outcast && !old.roster.outcast {
