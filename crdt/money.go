@@ -42,7 +42,8 @@ const (
 
 func (a Account) bytes() int { return moneyHead + len(a.Budget) + len(a.Period) }
 
-// Pack cuts m into parts that encode to most bytes each, but for a single fold that is larger by itself.
+// Pack cuts m into parts that encode to most bytes each, but for a single fold that is larger by itself. Escrows come first:
+// spending of which the escrow is not known to count looks like a debt, see Escrow.Debts, and later parts may be lost.
 func (m *Money) Pack(most int) []Money {
 	var out []Money
 	var part Money
@@ -55,6 +56,11 @@ func (m *Money) Pack(most int) []Money {
 		size += n
 		return &part
 	}
+	for _, part := range m.Escrows {
+		for _, e := range part.Cells {
+			room(part.Account.bytes()+cellBytes).AddEscrow(part.Account, e)
+		}
+	}
 	for _, e := range m.Spend {
 		p := room(e.Account.bytes() + cellBytes)
 		p.Spend = append(p.Spend, e)
@@ -62,11 +68,6 @@ func (m *Money) Pack(most int) []Money {
 	for _, f := range m.Folds {
 		p := room(f.Account.bytes() + cellBytes*len(f.Cells))
 		p.Folds = append(p.Folds, f)
-	}
-	for _, part := range m.Escrows {
-		for _, e := range part.Cells {
-			room(part.Account.bytes()+cellBytes).AddEscrow(part.Account, e)
-		}
 	}
 	if !part.Empty() {
 		out = append(out, part)

@@ -51,6 +51,9 @@ func TestMoneyIsPackedIntoPartsThatHoldAllOfIt(t *testing.T) {
 				t.Fatalf("decoded with %v: %s", err, diff)
 			}
 			all.Spend, all.Folds = append(all.Spend, back.Spend...), append(all.Folds, back.Folds...)
+			if len(back.Escrows) > 0 && len(all.Spend)+len(all.Folds) > len(back.Spend)+len(back.Folds) {
+				t.Fatalf("spending comes before the escrows that count it: %+v", all)
+			}
 			for _, p := range back.Escrows {
 				for _, e := range p.Cells {
 					all.AddEscrow(p.Account, e)
