@@ -23,6 +23,7 @@ func FuzzRows(f *testing.F) {
 	for _, value := range garbage() {
 		f.Add("", "alias/", value, "profile/", []byte{0xf6})
 	}
+	f.Add("0", "target", enc(f, providerTarget{Private: true}), "0", []byte("0"))
 	f.Add("7", "alias/a", enc(f, "A"), "profile/p", enc(f, Profile{ID: "q", Args: []string{"-x"}}))
 	f.Fuzz(func(t *testing.T, id, one string, oneValue []byte, two string, twoValue []byte) {
 		if !utf8.ValidString(id) || crdt.ValidateName(one) != nil || crdt.ValidateName(two) != nil {
@@ -124,7 +125,7 @@ func FuzzKeys(f *testing.F) {
 
 // FuzzSettings takes any text as the value of each setting: what is taken is spelled in one way and can be used.
 func FuzzSettings(f *testing.F) {
-	for _, text := range []string{"true", "0", "1h", "a:1,[::1]:2", "/ip4/192.0.2.1/tcp/1", "10.0.0.0/8,::ffff:1.2.3.4", "warn", "fe80::%a/b", " , ", "\xff:1"} {
+	for _, text := range []string{"true", "0", "1h", "a:1,[::1]:2", "/ip4/192.0.2.1/tcp/1", "10.0.0.0/8,::ffff:1.2.3.4", "warn", "fe80::%a/b", " , ", "\xff:1", "::%\xb7"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -188,7 +189,7 @@ func FuzzNames(f *testing.F) {
 
 // FuzzURLs takes any text as the address of a provider and as the origin of a page.
 func FuzzURLs(f *testing.F) {
-	for _, text := range []string{"https://a.example/v1", "http://[::1]:8000", "https://a.example:443", "HTTPS://A", "https://a@b", "https:a", "app://x", "https://0x7f.1", "https://[fe80::1%25x]", "https://a%2e"} {
+	for _, text := range []string{"https://a.example/v1", "http://[::1]:8000", "https://a.example:443", "HTTPS://A", "https://a@b", "https:a", "app://x", "https://0x7f.1", "https://[fe80::1%25x]", "https://a%2e", "http://0#", "http://0?"} {
 		f.Add(text, true)
 	}
 	f.Fuzz(func(t *testing.T, text string, private bool) {

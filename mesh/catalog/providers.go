@@ -288,7 +288,7 @@ func (p *Provider) checkURL(fail func(string, string, ...any) error) error {
 		return fail("URL", "is none of the form https://host/v1")
 	case u.User != nil:
 		return fail("URL", "holds a name or password: give keys by --key-file")
-	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+	case strings.ContainsAny(p.URL, "?#"): // also empty ones, behind which the path would go
 		return fail("URL", "has a query or fragment")
 	case u.Scheme != "https" && u.Scheme != "http":
 		return fail("URL", "has the scheme %q: want https", u.Scheme)
@@ -442,7 +442,7 @@ func (c *Catalog) RemoveProvider(name string) error {
 
 func (p *Provider) cells() map[string]any {
 	cells := map[string]any{}
-	if p.URL != "" {
+	if p.URL != "" || p.Private {
 		cells[cellProviderTarget] = providerTarget{p.URL, p.Private}
 	}
 	if p.CA != "" || p.Insecure {

@@ -63,11 +63,11 @@ func TestFormsThatAreRefused(t *testing.T) {
 		SettingAddresses: {
 			"a": address("a"), "a:": address("a:"), ":1": address(":1"), "a:0": address("a:0"), "a:65536": address("a:65536"), "a:-1": address("a:-1"), "a:http": address("a:http"), "a:01": address("a:01"),
 			"::1:80": address("::1:80"), "a:1,b": address("b"), "http://a:1": address("http://a:1"), "a b:1": address("a b:1"), "a\tb:1": address("a\tb:1"), "a\x00:1": address("a\x00:1"), "a\u00a0b:1": address("a\u00a0b:1"),
-			"/ip4": address("/ip4"), "/ip4/192.0.2.1/tcp": address("/ip4/192.0.2.1/tcp"), "/ip4/192.0.2.1 /tcp/1": address("/ip4/192.0.2.1 /tcp/1"), "/ip4/x\ny/tcp/1": address("/ip4/x\ny/tcp/1"), "\xff:1": address("\xff:1"),
+			"/ip4": address("/ip4"), "/ip4/192.0.2.1/tcp": address("/ip4/192.0.2.1/tcp"), "/ip4/192.0.2.1 /tcp/1": address("/ip4/192.0.2.1 /tcp/1"), "/ip4/x\ny/tcp/1": address("/ip4/x\ny/tcp/1"), "\xff:1": "is not UTF-8",
 		},
 		SettingNetworks: {
 			"a.example": network("a.example"), "10.0.0.0/33": network("10.0.0.0/33"), "10.0.0/8": network("10.0.0/8"), "10.0.0.0/": network("10.0.0.0/"), "10.0.0.0/08": network("10.0.0.0/08"), "010.0.0.1": network("010.0.0.1"),
-			"::1,192.0.2.7:80": network("192.0.2.7:80"), "fe80::%eth0/64": network("fe80::%eth0/64"), "*": network("*"),
+			"::1,192.0.2.7:80": network("192.0.2.7:80"), "fe80::%eth0/64": network("fe80::%eth0/64"), "*": network("*"), "::%\xb7": "is not UTF-8",
 		},
 	} {
 		for text, why := range forms {

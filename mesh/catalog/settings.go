@@ -90,6 +90,9 @@ func (e *SettingError) Error() string {
 // parse reads a value as people write it into what a cell holds.
 func (s Setting) parse(text string) (any, error) {
 	text = strings.TrimSpace(text)
+	if !utf8.ValidString(text) {
+		return nil, &SettingError{s.Key, text, "is not UTF-8"}
+	}
 	switch s.Kind {
 	case SettingBool:
 		v, err := strconv.ParseBool(text)
