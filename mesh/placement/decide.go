@@ -52,9 +52,8 @@ func (p *planner) fill(v vacancy) Decision {
 // things are, or ends it where no request needs it just now; without such a node it
 // stays, as what works is not ended for a wish.
 func (p *planner) moveAway(m catalog.Model, current catalog.Assignment) Decision {
-	fit, _, refused := p.candidates(m, current.Slot)
+	fit, _, refused := p.candidates(m, current.Slot, current.Owner)
 	owner := p.name(current.Owner)
-	refused = slices.DeleteFunc(refused, func(why string) bool { return strings.HasPrefix(why, owner+": ") })
 	if len(fit) == 0 {
 		p.promise(current)
 		d := p.keep(m, current)
@@ -211,11 +210,11 @@ type candidate struct {
 	profile  catalog.Profile
 }
 
-// candidates are the nodes that a slot could be given to, the best first, those that
-// lack nothing but memory, and why each of the others not.
-func (p *planner) candidates(m catalog.Model, slot int) (fit []candidate, full []Node, refused []string) {
+// candidates are the nodes but one that a slot could be given to, the best first, those
+// that lack nothing but memory, and why each of the others not; but is empty for all.
+func (p *planner) candidates(m catalog.Model, slot int, but string) (fit []candidate, full []Node, refused []string) {
 	for _, n := range p.nodes {
-		if n.Gone {
+		if n.Gone || n.ID == but {
 			continue
 		}
 		device, why := p.fit(m, slot, n)
@@ -234,7 +233,7 @@ func (p *planner) candidates(m catalog.Model, slot int) (fit []candidate, full [
 }
 
 func (p *planner) place(m catalog.Model, current catalog.Assignment) Decision {
-	fit, full, refused := p.candidates(m, current.Slot)
+	fit, full, refused := p.candidates(m, current.Slot, "")
 	if len(fit) == 0 {
 		if waiting := p.makeRoom(m, current, full); waiting != "" {
 			return p.waits(current, waiting)
